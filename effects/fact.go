@@ -93,7 +93,3 @@ func (f Fact) String() string {
 	}
 	return "invalid"
 }
-
-// Mark is a coverage mark: an odd path that a campaign must have taken. Each room
-// has an enum of its own, numbered from its base; fsm/rank names them.
-type Mark uint16

@@ -149,8 +149,8 @@ func (n *Node) checkPut(p *Put) error {
 	case p.Last && p.Request == "":
 		return wrong("put", "Request", "empty", "the proxy's id of the request",
 			"name the request whose last batch this is, or leave Last out")
-	case len(p.Request) > n.requestBytes:
-		return tooLarge("put", "Request", strconv.Itoa(len(p.Request))+" bytes", "at most "+strconv.Itoa(n.requestBytes),
+	case len(p.Request) > int(n.cfg.RequestIDMax):
+		return tooLarge("put", "Request", strconv.Itoa(len(p.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
 			"shorten it, or raise limits.request_bytes")
 	}
 	return nil

@@ -122,7 +122,7 @@ func usageOf(b *testing.B) usage {
 func smallChunks(b *testing.B, cfg *config.Config) {
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 64, 16}, N: 4}}
-	cfg.ChunkTokens, cfg.BufferBytes, cfg.Link.CarryBytes = layout.Tokens(), 64*4096, carriedBytes
+	cfg.ChunkTokens, cfg.BufferBytes, cfg.Machine.Carries = layout.Tokens(), 64*4096, carriedBytes
 	if err := cfg.SetLayout(layout); err != nil {
 		b.Fatal(err)
 	}

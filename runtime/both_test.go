@@ -145,7 +145,7 @@ func getsShared(t *testing.T, n *runtime.Node, keys []string) {
 // A Close drains both sides at once, and counts what either engine still has.
 func TestCloseOfBothSides(t *testing.T) {
 	cfg := bothConfig(t, "shm", "")
-	cfg.Push.DrainTimeout = 50 * time.Millisecond
+	cfg.DrainTimeout = 50 * time.Millisecond
 	a, b := open(t, cfg), open(t, bothConfig(t, "shm", ""))
 	keys := keysOf("close", 1)
 	pages := mustReserve(t, b, 1)
@@ -175,7 +175,7 @@ func TestCloseOfBothSides(t *testing.T) {
 // What the engine can never have is said at once, whole: its share of the pool, however small the parts.
 func TestReserveBeyondTheShare(t *testing.T) {
 	cfg := bothConfig(t, "shm", "")
-	cfg.Push.EngineShareBP, cfg.Limits.ArrayLen = 2500, 2 // 2 of 8 pages
+	cfg.Machine.EngineSharePct, cfg.Limits.ArrayLen = 25, 2 // 2 of 8 pages
 	n := open(t, cfg)
 	_, err := n.Sender().Reserve(within(t), 4)
 	wantCode(t, err, effects.TooLarge)

@@ -88,25 +88,18 @@ func (b *building) build() (*Node, error) {
 		poolKey:    b.cfg.PoolKey(),
 		deviceFrom: b.cfg.Pages + b.cfg.ArenaPages, devicePages: b.cfg.NPUPages,
 		inProcess: b.world.memory.host(first) != nil && b.cfg.NPUPages == 0, addressed: b.world.memory.address(first) != 0,
-		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
-		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, requestBytes: int(b.cfg.Bounds.RequestBytes),
-		pulls: b.cfg.Pull.Enabled, retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout,
-		fetchTimeout: b.cfg.Pull.FetchTimeout,
-		machine:      r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
+		drainTimeout: b.cfg.DrainTimeout, log: b.world.log,
+		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, cfg: machine,
+		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
 		lines: b.lines, alone: b.options.alone, failed: make(chan struct{}), beginning: make(chan struct{}, 1)}
-	if b.cfg.Recall.Enabled {
-		n.recallTimeout = b.cfg.Recall.Timeout
-	}
 	if b.cfg.Layerwise.Enabled {
-		n.layers, n.prefills = int(b.cfg.Layerwise.Layers), newPrefills(&b.cfg.Layerwise)
+		n.layers, n.prefills = int(b.cfg.Machine.Layers), newPrefills(b.cfg)
 	}
 	if b.cfg.Register.Enabled {
-		n.own, n.registerTimeout, n.registerLease = machine.Geometry, b.cfg.Register.Timeout, b.cfg.Register.Lease
+		n.own = machine.Geometry
 	}
 	if b.cfg.Share.Enabled {
-		n.sharedTimeout, n.sharedMode, n.directories = b.cfg.Share.GetTimeout, modeOf(&b.cfg.Share),
-			len(b.cfg.Share.Feeds) > 0
-		n.sharedKeeps = b.cfg.Share.Delay
+		n.sharedMode, n.directories = modeOf(&b.cfg.Share), len(b.cfg.Share.Feeds) > 0
 	}
 	if n.share = n.pages; n.role == config.Both {
 		n.share = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))
@@ -127,17 +120,17 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	if err := b.openMemory(draft, &env); err != nil {
 		return err
 	}
-	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Bounds.Peers), draft.Limits().PagesPerBatch
+	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Machine.PeersMax), draft.Limits().PagesPerBatch
 	env.Bounds.Strangers = int(b.cfg.Bounds.Strangers)
 	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands)) // Each command has one at the most that is not a read.
-	if l := &b.cfg.Layerwise; l.Enabled && b.cfg.Role.Sends() {
-		env.Bounds.Transfers += int(l.Runs * l.Batches)
+	if b.cfg.Layerwise.Enabled && b.cfg.Role.Sends() {
+		env.Bounds.Transfers += int(b.cfg.Machine.Carried())
 	}
 	if b.cfg.Role == config.Both {
 		env.Bounds.Transfers *= 2 // And as many reads as a receiver has.
 	}
 	if b.cfg.Register.Enabled {
-		env.Bounds.Transfers = max(env.Bounds.Transfers, int(b.cfg.Register.Registrations))
+		env.Bounds.Transfers = max(env.Bounds.Transfers, int(b.cfg.Machine.RegistrationsMax))
 	}
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)

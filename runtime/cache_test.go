@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 )
@@ -16,7 +17,9 @@ func TestCacheKeepsWhatWasRead(t *testing.T) {
 	for _, cache := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cache %v", cache), func(t *testing.T) {
 			cfg := receiverConfig(t, shm.Name, nil) // 8 pages
-			cfg.Push.Cache = cache
+			if cfg.Machine.Retention = store.Consume; cache {
+				cfg.Machine.Retention = store.Cache
+			}
 			s, r := open(t, senderConfig(t, shm.Name, effects.Addr{})), open(t, cfg)
 			defer mustClose(t, s)
 			defer mustClose(t, r)

@@ -26,7 +26,7 @@ func TestSmallPutsGoWithTheirQuestion(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d-%d", channel, c.ours, c.theirs), func(t *testing.T) {
 				var stored atomic.Int64
 				rc, sc := receiverConfig(t, channel, nil), senderConfig(t, channel, effects.Addr{})
-				rc.Link.CarryBytes, sc.Link.CarryBytes = c.theirs, c.ours
+				rc.Machine.Carries, sc.Machine.Carries = uint32(c.theirs), uint32(c.ours)
 				r, s := open(t, rc), open(t, sc)
 				defer mustClose(t, r)
 				defer mustClose(t, s)

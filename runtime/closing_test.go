@@ -69,7 +69,7 @@ func TestCloseMayBeCalledAgain(t *testing.T) {
 	before := poolsMapped(t)
 	gate := make(chan struct{})
 	cfg := senderConfig(t, "shm", effects.Addr{})
-	cfg.Push.DrainTimeout = 1
+	cfg.DrainTimeout = 1
 	n := slowToClose(t, cfg, gate)
 	for range 2 {
 		err := n.Close(over())
@@ -128,7 +128,7 @@ func TestAnAbandonedCloseEndsByItself(t *testing.T) {
 	before := poolsMapped(t)
 	gate := make(chan struct{})
 	cfg := senderConfig(t, "shm", effects.Addr{})
-	cfg.Push.DrainTimeout = 1
+	cfg.DrainTimeout = 1
 	n := slowToClose(t, cfg, gate)
 	wantCode(t, n.Close(over()), effects.Cancelled)
 	close(gate)

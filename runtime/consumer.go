@@ -71,7 +71,7 @@ func (c Consumer) Register(ctx context.Context, r Registration) (*Reception, err
 	f, err := follow(ctx, n, op, &register.Register{
 		Request: []byte(r.Request), Transfer: []byte(r.Transfer), Engine: []byte(r.Engine), Producers: r.Producers,
 		Ranks: uint32(r.Ranks), Stages: uint32(r.Stages), Blocks: r.Blocks,
-		Patience: patienceOf(ctx, r.Patience, n.registerTimeout),
+		Patience: patienceOf(ctx, r.Patience, n.cfg.RegisterTimeout),
 	}, func(out Outcome) Received {
 		return Received{Pages: out.Hits, Held: out.Held, Err: failed(ctx, op, out)}
 	})
@@ -123,7 +123,7 @@ func (c Consumer) errand(ctx context.Context, op string, x *Expected, skip bool)
 		return nil, err
 	}
 	request, transfer := []byte(x.Request), []byte(x.Transfer)
-	patience := patienceOf(ctx, x.Patience, n.registerTimeout)
+	patience := patienceOf(ctx, x.Patience, n.cfg.RegisterTimeout)
 	made := func(out Outcome) error { return failed(ctx, op, out) }
 	if skip {
 		return follow(ctx, n, op, &register.NotNeeded{

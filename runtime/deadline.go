@@ -14,9 +14,9 @@ import (
 // a caller who cancels the context takes it back, and then it ends as Cancelled, if it had not ended before.
 
 // patienceOf is how long a command has: what was asked for, else byDefault, and no longer than the context leaves.
-func patienceOf(ctx context.Context, asked, byDefault time.Duration) effects.Duration {
+func patienceOf(ctx context.Context, asked time.Duration, byDefault effects.Duration) effects.Duration {
 	if asked <= 0 {
-		asked = byDefault
+		asked = time.Duration(byDefault)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		asked = min(asked, time.Until(deadline))

@@ -46,7 +46,7 @@ func (s Sender) End(ctx context.Context, c End) error {
 	}
 	t, err := n.submit("end", work, &end.End{
 		Request: []byte(c.Request), Peer: engine.Peer(c.Peer), Code: c.Code, Reason: reason,
-		Patience: patienceOf(ctx, c.Patience, n.putTimeout),
+		Patience: patienceOf(ctx, c.Patience, n.cfg.PutTimeout),
 	})
 	if err != nil {
 		return err

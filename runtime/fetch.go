@@ -66,7 +66,7 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	if err := r.node.checkScatter(f.Scatter, f.Device, f.Places); err != nil {
 		return 0, err
 	}
-	patience := r.node.fetchTimeout
+	patience := time.Duration(r.node.cfg.FetchTimeout)
 	if f.Patience > 0 {
 		patience = min(f.Patience, patience)
 	}
@@ -135,7 +135,7 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 	})
 	defer e.over()
 	body := &engine.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys),
-		Patience: patienceOf(ctx, f.Patience, n.fetchTimeout)}
+		Patience: patienceOf(ctx, f.Patience, n.cfg.FetchTimeout)}
 	t, err := n.tickets.beginFetch("fetch", e)
 	if err != nil {
 		return 0, false, err

@@ -125,10 +125,10 @@ func TestRenewalsKeepOffers(t *testing.T) {
 	eachPlane(t, func(t *testing.T, channel string) {
 		const ttl = 2 * briefly
 		cfg := renewingSenderConfig(t, channel)
-		cfg.Pull.TTL, cfg.Pull.LoanMax, cfg.Push.LeaseGuard = ttl, limit, ttl/8
+		cfg.Machine.PullTTL, cfg.Machine.ReadLeaseMax, cfg.Machine.LeaseGuard = effects.Duration(ttl), effects.Duration(limit), effects.Duration(ttl/8)
 		s := opened(t, cfg)
 		rc := delayedConfig(t, channel, 2)
-		rc.Push.LeaseGuard = ttl / 8
+		rc.Machine.LeaseGuard = effects.Duration(ttl / 8)
 		r := opened(t, rc)
 		ctx := within(t)
 		for round := 0; ctx.Err() == nil; round++ {
@@ -161,7 +161,7 @@ func TestOffersEndByTime(t *testing.T) {
 	eachPlane(t, func(t *testing.T, channel string) {
 		s := briefSender(t, channel)
 		rc := delayedConfig(t, channel, 2)
-		rc.Push.LeaseGuard = briefly / 4
+		rc.Machine.LeaseGuard = effects.Duration(briefly / 4)
 		r := opened(t, rc)
 		res, pages, keys := keepsAtLast(t, s, peerOf(r))
 		waitFor(t, r, "the end of the offer", keepsNothing)

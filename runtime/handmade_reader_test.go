@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"slices"
 	"testing"
-	"time"
 
 	zmq4 "github.com/pebbe/zmq4"
 
@@ -256,9 +255,9 @@ func TestHandmadeReaders(t *testing.T) {
 		for _, c := range readings {
 			t.Run(name+" "+c.name, func(t *testing.T) {
 				cfg := pullSenderConfig(t, name, effects.Addr{})
-				cfg.Link.RequestTimeout = limit
+				cfg.Machine.ReplyTimeout = effects.Duration(limit)
 				if c.briefly {
-					cfg.Pull.TTL, cfg.Push.LeaseGuard, cfg.Link.RequestTimeout = briefly, briefly/4, time.Second
+					cfg.Machine.PullTTL, cfg.Machine.LeaseGuard, cfg.Machine.ReplyTimeout = effects.Duration(briefly), effects.Duration(briefly/4), effects.Second
 				}
 				node := open(t, cfg)
 				defer mustClose(t, node)

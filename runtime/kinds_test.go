@@ -39,7 +39,7 @@ func answerPlainly(t *testing.T, socket *zmq4.Socket, answer []byte) {
 // Who was found to be of another kind is left alone: it may serve nobody any more after a hello that it cannot read.
 func TestWhoIsOfAnotherKindIsAskedOnce(t *testing.T) {
 	cfg := senderConfig(t, "shm", effects.Addr{})
-	cfg.Link.BackoffMin, cfg.Link.BackoffMax, cfg.Link.UnfitBackoff = time.Millisecond, time.Millisecond, time.Hour
+	cfg.Machine.BackoffMin, cfg.Machine.BackoffMax, cfg.Machine.UnfitBackoff = effects.Millisecond, effects.Millisecond, 3600*effects.Second
 	s := open(t, cfg)
 	defer mustClose(t, s)
 	pages := mustReserve(t, s, 1)

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
@@ -187,7 +186,7 @@ func TestLMCacheInstanceBesideOurNode(t *testing.T) {
 	_, at := startDirectory(t)
 	theirs := startInstance(t, "theirs", at)
 	cfg := sharerConfig(t, "shm", "ours", at)
-	cfg.Link.RequestTimeout, cfg.Share.GetTimeout = 3*time.Second, 8*time.Second
+	cfg.Machine.ReplyTimeout, cfg.Machine.BringTimeout = 3*effects.Second, 8*effects.Second
 	node := open(t, cfg)
 	keys := keysOf("model", 2)
 	stores(t, node, keys)

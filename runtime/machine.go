@@ -24,27 +24,23 @@ type machine interface {
 	BringFits(request []byte, keys [][]byte, mode p2p.Mode) int
 }
 
-// machineConfig translates a node's configuration into its machine's, without the planes: each part by itself.
+// machineConfig returns the configuration of the machine of one rank of a node, without the planes: what the file's keys
+// set of it (config.Config.Machine), and what follows from the rest of the file and from the rank.
 func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
-	c := rank.Config{
-		Common: machineCommon(cfg), Memory: machineMemory(cfg), Peers: machinePeers(cfg, localID),
-		Engine: machineEngine(cfg, index), Offering: machineOffering(cfg, index),
-
-		Store:    rank.Store{ClaimTTL: nanos(cfg.Push.Retention)},
-		Pending:  rank.Pending{WaitersMax: cfg.Bounds.Waiters, WaitingBytes: cfg.Bounds.WaitingBytes},
-		Deferred: rank.Deferred{LeadMin: nanos(cfg.Pull.LeadMin), FetchTimeout: nanos(cfg.Pull.FetchTimeout)},
-		Pipeline: rank.Pipeline{StagingPages: cfg.StagingPages, FetchesMax: cfg.Bounds.Commands},
-		Recalling: rank.Recalling{
-			Recalls: cfg.Recall.Enabled, RecallTimeout: nanos(cfg.Recall.Timeout), RecallsMax: cfg.Recall.Max,
-		},
-		Granting: rank.Granting{ReplyForm: cfg.Push.ReplyForm},
-		Reading: rank.Reading{
-			Delay:         cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role.Receives(),
-			AddressesOnly: !cfg.Link.PeerNames,
-			ReadTimeout:   nanos(cfg.Pull.ReadTimeout),
-		},
-		Tuning: rank.Tuning{SweepRows: cfg.Bounds.RowsPerStep},
+	c := cfg.Machine
+	c.Layout, c.Wire, c.BatchMax = cfg.Layout, cfg.Limits, uint32(cfg.Limits.ArrayLen)
+	c.Carries = carries(cfg)
+	c.Pages, c.PoolKey, c.StagingPages = cfg.Pages, cfg.PoolKey(), cfg.StagingPages
+	c.LocalID, c.Engine.Rank, c.Proxy = localID, uint32(index), effects.Addr(cfg.Proxy)
+	c.ReserveTimeout = c.PutTimeout
+	c.PutsMax, c.ReservesMax = cfg.Bounds.Commands, cfg.Bounds.Commands
+	c.GetsMax, c.FetchesMax = cfg.Bounds.Commands, cfg.Bounds.Commands
+	c.Pull = cfg.Pull.Enabled
+	if done, ok := cfg.DoneEndpoint(index); ok {
+		c.DoneAddr = effects.Addr(done)
 	}
+	c.Delay = cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role.Receives()
+	c.AddressesOnly = !cfg.Link.PeerNames
 	// A machine wants ReplyTimeout to be longer than AllocTimeout. In a node of one side only one of them is of use, the
 	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured; where both are,
 	// config has checked them.
@@ -52,51 +48,16 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	case config.Sender:
 		c.Role = rank.RoleSender
 		c.AllocTimeout = min(c.AllocTimeout, c.ReplyTimeout-1)
+		c.Retention = store.Consume
 	case config.Receiver:
 		c.Role = rank.RoleReceiver
 		c.ReplyTimeout = max(c.ReplyTimeout, c.AllocTimeout+1)
 	case config.Both:
 		c.Role = rank.RoleBoth
 	}
-	if cfg.Role.Receives() && cfg.Push.Cache {
-		c.Retention = store.Cache
-	}
-	layersOf(&c, &cfg.Layerwise)
 	shareOf(&c, cfg, index)
-	registerOf(&c, cfg, index)
+	c.Geometry = cfg.Geometry(index)
 	return c
-}
-
-// layersOf translates what a configuration says of layerwise push.
-func layersOf(c *rank.Config, l *config.Layerwise) {
-	if !l.Enabled {
-		return
-	}
-	c.Bundling = rank.Bundling{
-		Layers: l.Layers, WholeChunks: l.WholeChunks, BundlesMax: l.Bundles, BundleTTL: nanos(l.BundleTTL),
-		BundleMost: nanos(l.BundleMax),
-	}
-	c.Layerwise = rank.Layerwise{
-		RunsMax: l.Runs, SavesMax: l.Saves, ChunksMax: l.Chunks, BatchesMax: l.Batches, RunTTL: nanos(l.RunTTL),
-		MergeBytes: l.MergeBytes,
-	}
-}
-
-func machineCommon(cfg *config.Config) rank.Common {
-	return rank.Common{
-		Layout:       cfg.Layout,
-		AllocTimeout: nanos(cfg.Push.AllocTimeout),
-		ReplyTimeout: nanos(cfg.Link.RequestTimeout),
-		Lease:        nanos(cfg.Push.Lease),
-		LeaseGuard:   nanos(cfg.Push.LeaseGuard),
-		ReadLeaseMax: nanos(cfg.Pull.LoanMax),
-		BackoffMin:   nanos(cfg.Link.BackoffMin),
-		BackoffMax:   nanos(cfg.Link.BackoffMax),
-		BatchMax:     uint32(cfg.Limits.ArrayLen),
-		Window:       uint16(cfg.Link.Window),
-		Carries:      carries(cfg),
-		Wire:         cfg.Limits,
-	}
 }
 
 // carries is how many bytes of chunks may come with a request for their pages. The driver copies them itself, so of
@@ -105,52 +66,7 @@ func carries(cfg *config.Config) uint32 {
 	if cfg.NeedsNPU() {
 		return 0
 	}
-	return uint32(min(cfg.Link.CarryBytes, uint64(cfg.Limits.MessageBytes/2)))
-}
-
-func machineMemory(cfg *config.Config) rank.Memory {
-	return rank.Memory{
-		Pages: cfg.Pages, PoolKey: cfg.PoolKey(),
-		// Whole: options.check refused the rest.
-		PeerSharePct: cfg.Push.PeerShareBP / 100, EngineSharePct: cfg.Push.EngineShareBP / 100,
-	}
-}
-
-func machinePeers(cfg *config.Config, localID string) rank.Peers {
-	return rank.Peers{
-		LocalID:      localID,
-		DriftPPM:     cfg.Push.ClockDriftPPM,
-		UnfitBackoff: nanos(cfg.Link.UnfitBackoff),
-		BreakerTTL:   nanos(cfg.Push.AllocFailBackoff),
-		PeersMax:     cfg.Bounds.Peers,
-	}
-}
-
-func machineEngine(cfg *config.Config, index int) rank.Engine {
-	return rank.Engine{
-		Proxy:          effects.Addr{Host: cfg.Proxy.Host, Port: cfg.Proxy.Port},
-		Rank:           uint32(index),
-		PutTimeout:     nanos(cfg.Push.PutTimeout),
-		ReserveTimeout: nanos(cfg.Push.PutTimeout),
-		RequestTTL:     nanos(cfg.Push.RequestTTL),
-		AbandonTTL:     nanos(cfg.Push.AbandonTTL),
-		GetWaitMax:     nanos(cfg.Push.GetTimeout),
-		PutsMax:        cfg.Bounds.Commands,
-		ReservesMax:    cfg.Bounds.Commands,
-		GetsMax:        cfg.Bounds.Commands,
-		RequestIDMax:   cfg.Bounds.RequestBytes,
-	}
-}
-
-func machineOffering(cfg *config.Config, index int) rank.Offering {
-	o := rank.Offering{Pull: cfg.Pull.Enabled, PullTTL: nanos(cfg.Pull.TTL), ReservePPM: cfg.Pull.ReservePPM}
-	if cfg.Pull.ReservePPM == 0 {
-		o.ReservePPM = rank.ReserveNone // A zero there is the default.
-	}
-	if done, ok := cfg.DoneEndpoint(index); ok {
-		o.DoneAddr = effects.Addr(done)
-	}
-	return o
+	return min(cfg.Machine.Carries, uint32(cfg.Limits.MessageBytes/2))
 }
 
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
@@ -173,7 +89,7 @@ func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 		{effects.ChannelRegister, "pd_peer_alloc_port", cfg.AllocEndpoint, cfg.Register.Enabled},
 		{effects.ChannelLookup, "p2p_lookup_ports", cfg.LookupEndpoint, cfg.Share.Enabled},
 		{effects.ChannelDone, "pd_pull_done_port", cfg.DoneEndpoint, lends},
-		{effects.ChannelQuery, "pd_peer_query_port", cfg.QueryEndpoint, receives && cfg.Recall.Enabled},
+		{effects.ChannelQuery, "pd_peer_query_port", cfg.QueryEndpoint, receives && cfg.Machine.Recalls},
 	} {
 		if !s.serves {
 			continue

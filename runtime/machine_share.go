@@ -14,20 +14,17 @@ import (
 func shareOf(c *rank.Config, cfg *config.Config, index int) {
 	s := &cfg.Share
 	if !s.Enabled {
+		c.Sharing, c.Finding = rank.Sharing{}, rank.Finding{}
 		return
 	}
-	c.Tuning.AttemptsMax = s.Tries
-	c.Sharing = rank.Sharing{
-		Shares: true, ShareTTL: nanos(s.TTL), LoansMax: s.Max, BringsMax: s.Max, BringTimeout: nanos(s.GetTimeout),
-		LookupTimeout: nanos(s.LookupTimeout), PushesMax: s.Gets, Keeps: s.Delay, LoanSharePct: s.LentBP / 100,
-		ArenaPages: cfg.ArenaPages, DevicePages: cfg.NPUPages,
-		LookupAddr: effects.Addr{Host: cfg.PeerHost, Port: 1}, PeerDoneAddr: effects.Addr{Host: cfg.PeerHost, Port: 1},
-	}
+	c.Shares, c.LoansMax, c.BringsMax, c.ArenaPages, c.DevicePages = true, s.Max, s.Max, cfg.ArenaPages, cfg.NPUPages
+	c.LookupAddr = effects.Addr{Host: cfg.PeerHost, Port: 1}
+	c.PeerDoneAddr = c.LookupAddr
 	if len(s.Feeds) == 0 {
+		c.Finding = rank.Finding{}
 		return
 	}
-	c.Journal = s.Journal
-	d := registrar.Default()
+	d := &c.Directory
 	d.Wire = cfg.Limits
 	for i := range s.Feeds {
 		d.Directories = append(d.Directories, registrar.Directory{
@@ -38,14 +35,8 @@ func shareOf(c *rank.Config, cfg *config.Config, index int) {
 	if index < len(s.WorkerPorts) {
 		d.Worker.Port = s.WorkerPorts[index]
 	}
-	d.BackoffMin, d.BackoffMax = nanos(cfg.Link.BackoffMin), nanos(cfg.Link.BackoffMax)
-	d.Beat, d.Report, d.Operations = nanos(s.Beat), nanos(s.Report), int(s.Operations)
-	d.SyncBatch, d.SyncPause = int(s.SyncBatch), nanos(s.SyncPause)
-	d.SyncPoll, d.SyncPolls = nanos(s.SyncPoll), s.SyncPolls
-	d.Asking, d.Keep, d.Kept = nanos(s.Asking), nanos(s.Keep), int(s.Kept)
-	d.Questions = int(s.Max)
-	d.Leave = min(effects.Second, max(1, nanos(cfg.Push.DrainTimeout)/2)) // A drain waits for it.
-	c.Directory = d
+	d.BackoffMin, d.BackoffMax, d.Questions = c.BackoffMin, c.BackoffMax, int(s.Max)
+	d.Leave = min(effects.Second, max(1, nanos(cfg.DrainTimeout)/2)) // A drain waits for it.
 }
 
 // modeOf is how what a node asks for comes.

@@ -172,7 +172,7 @@ func TestLayerwiseIsConfigured(t *testing.T) {
 		t.Errorf("a receiver of whole chunks: %+v", c.Bundling)
 	}
 	c = machineConfig(parseNode(t, "pd_role: both\n"+ownKeys+"layerwise: {runs: 3}}}"), 0, "here")
-	if c.Bundling != (rank.Bundling{}) || c.Layerwise != (rank.Layerwise{}) {
+	if c.Bundling != (rank.Bundling{}) || c.Layerwise != rank.Default().Layerwise {
 		t.Errorf("without use_layerwise: %+v, %+v", c.Bundling, c.Layerwise)
 	}
 }
@@ -180,8 +180,8 @@ func TestLayerwiseIsConfigured(t *testing.T) {
 // Chunks go with a question up to half of what a message may have, and none from memory of a device.
 func TestCarries(t *testing.T) {
 	cfg := &config.Config{Limits: protocol.DefaultLimits()}
-	for _, c := range []struct{ configured, want uint64 }{{0, 0}, {4096, 4096}, {1 << 40, uint64(cfg.Limits.MessageBytes / 2)}} {
-		if cfg.Link.CarryBytes = c.configured; carries(cfg) != uint32(c.want) {
+	for _, c := range []struct{ configured, want uint64 }{{0, 0}, {4096, 4096}, {1 << 30, uint64(cfg.Limits.MessageBytes / 2)}} {
+		if cfg.Machine.Carries = uint32(c.configured); carries(cfg) != uint32(c.want) {
 			t.Errorf("%d bytes are configured: %d are carried, want %d", c.configured, carries(cfg), c.want)
 		}
 	}

@@ -26,38 +26,28 @@ var bg = context.Background()
 // A Node is one running rank: one machine, one loop, one pool of pages. All methods are safe for
 // concurrent use.
 type Node struct {
-	role          config.Role
-	layout        protocol.Layout
-	pageBytes     uint64
-	pages         uint32
-	share         uint32 // of them, for the engine to reserve
-	poolKey       string // that says how many pages there are
-	inProcess     bool   // all pages have bytes here
-	deviceFrom    uint32 // the number of the first page of a second pool
-	devicePages   uint32 // how many that has
-	addressed     bool   // it has addresses for a device
-	drainTimeout  time.Duration
-	putTimeout    time.Duration
-	getTimeout    time.Duration
-	retention     time.Duration
-	fetchTimeout  time.Duration
-	recallTimeout time.Duration // 0: it does not recall
-	sharedTimeout time.Duration // 0: it does not share
-	sharedMode    p2p.Mode
-	sharedKeeps   bool // chunks may stay with peers
-	directories   bool // it asks some who has what
-	layers        int  // of a chunk, each with a page of its own; 0: a page has a whole chunk
-	pulls         bool // its puts are offers
-	prefills      *prefills
-	own           *geometry.Geometry // of a pool that is the engine's own; nil: it is not
-	// Of registered blocks.
-	registerTimeout, registerLease time.Duration
+	role         config.Role
+	layout       protocol.Layout
+	pageBytes    uint64
+	pages        uint32
+	share        uint32 // of them, for the engine to reserve
+	poolKey      string // that says how many pages there are
+	inProcess    bool   // all pages have bytes here
+	deviceFrom   uint32 // the number of the first page of a second pool
+	devicePages  uint32 // how many that has
+	addressed    bool   // it has addresses for a device
+	drainTimeout time.Duration
+	cfg          rank.Config // the machine's, as the file has it
+	sharedMode   p2p.Mode
+	directories  bool // it asks some who has what
+	layers       int  // of a chunk, each with a page of its own; 0: a page has a whole chunk
+	prefills     *prefills
+	own          *geometry.Geometry // of a pool that is the engine's own; nil: it is not
 
-	batch        int // the most chunks of one command
-	keyBytes     int // the longest key
-	requestBytes int // the longest id of a request that a Put names
-	log          *slog.Logger
-	lines        *asynclog.Handler // of log, on their way
+	batch    int // the most chunks of one command
+	keyBytes int // the longest key
+	log      *slog.Logger
+	lines    *asynclog.Handler // of log, on their way
 
 	machine machine // the loop's
 	loop    *loop
@@ -149,7 +139,7 @@ func (n *Node) Sides() []string {
 	if n.role&config.Receiver != 0 {
 		sides = append(sides, "receiver")
 	}
-	if n.sharedTimeout > 0 {
+	if n.cfg.Shares {
 		sides = append(sides, "sharing")
 	}
 	return sides

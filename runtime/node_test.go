@@ -229,7 +229,7 @@ func TestPagesAfterRelease(t *testing.T) {
 // "The pool is unmapped only by a Close that found no handle out."
 func TestCloseCountsPagesThatAreOut(t *testing.T) {
 	cfg := senderConfig(t, "shm", effects.Addr{})
-	cfg.Push.DrainTimeout = 50 * time.Millisecond
+	cfg.DrainTimeout = 50 * time.Millisecond
 	s := open(t, cfg)
 	p, q := mustReserve(t, s, 1), mustReserve(t, s, 2)
 	err := s.Close(within(t))

@@ -80,12 +80,6 @@ func (o *options) check(cfg *config.Config) error {
 		return wrong("open", "the layout", "not there", "one", "name it in extra_config.kvferry.layout, or call SetLayout")
 	case cfg.PageBytes > 1<<32-1:
 		return wrong("open", "a page", fmt.Sprintf("%d bytes", cfg.PageBytes), "less than 4 GiB", "lower chunk_size")
-	case !whole(cfg.Push.PeerShareBP):
-		return noShare("peer_share_pct", cfg.Push.PeerShareBP)
-	case cfg.Role == config.Both && !whole(cfg.Push.EngineShareBP):
-		return noShare("engine_share_pct", cfg.Push.EngineShareBP)
-	case cfg.Share.Enabled && !whole(cfg.Share.LentBP):
-		return noShare("share.lent_pct", cfg.Share.LentBP)
 	case cfg.NeedsNPU() && o.device == nil:
 		return wrong("open", "WithDevice", "not there", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
 			"%v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto",
@@ -137,11 +131,4 @@ func (o *options) check(cfg *config.Config) error {
 		o.control = g.Control(o.control)
 	}
 	return nil
-}
-
-// whole says whether basis points are whole percents, and any.
-func whole(points uint32) bool { return points%100 == 0 && points > 0 }
-
-func noShare(key string, points uint32) error {
-	return wrong("open", key, fmt.Sprintf("%d.%02d", points/100, points%100), "1 to 100", "give a whole percentage")
 }

@@ -259,7 +259,7 @@ func (n *Node) finish(ctx context.Context, op string, r *prefill) (begun *lot, t
 		rest = 0 // All of it was there before.
 	}
 	body := &layerwise.Finish{Request: r.id, Run: r.run, Tokens: uint32(tokens),
-		Patience: patienceOf(ctx, 0, n.putTimeout)}
+		Patience: patienceOf(ctx, 0, n.cfg.PutTimeout)}
 	if r.failed != nil { // It has no need of more, and ends as it failed.
 		rest, body.Tokens = 0, uint32(tokens/size*size)
 	} else if layer := slices.IndexFunc(r.tokens, func(t int) bool { return t != tokens }); layer >= 0 {
@@ -452,9 +452,10 @@ type prefills struct {
 	open  map[string]*prefill
 }
 
-func newPrefills(l *config.Layerwise) *prefills {
-	return &prefills{runsMax: int(l.Runs), savesMax: int(l.Saves), chunksMax: int(l.Chunks), linkBytes: l.LinkBytes,
-		batchTime: l.BatchTime, open: map[string]*prefill{}}
+func newPrefills(cfg *config.Config) *prefills {
+	m, l := &cfg.Machine, &cfg.Layerwise
+	return &prefills{runsMax: int(m.RunsMax), savesMax: int(m.SavesMax), chunksMax: int(m.ChunksMax),
+		linkBytes: l.LinkBytes, batchTime: l.BatchTime, open: map[string]*prefill{}}
 }
 
 // submit gives the machine commands that have pages, and counts them until those are back.
@@ -547,8 +548,8 @@ func (n *Node) checkPrefill(p *Prefill) error {
 		return wrong(op, "Peer.AllocPort", "0", "a port", "give the receiver's pd_peer_alloc_port")
 	case p.Request == "":
 		return wrong(op, "Request", "empty", "the proxy's id of the request", "name the request that is computed")
-	case len(p.Request) > n.requestBytes:
-		return tooLarge(op, "Request", strconv.Itoa(len(p.Request))+" bytes", "at most "+strconv.Itoa(n.requestBytes),
+	case len(p.Request) > int(n.cfg.RequestIDMax):
+		return tooLarge(op, "Request", strconv.Itoa(len(p.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
 			"shorten it, or raise limits.request_bytes")
 	case len(p.Keys) == 0:
 		return wrong(op, "Keys", "empty", "at least one", "name each chunk of the request by its key")

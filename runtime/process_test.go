@@ -173,15 +173,15 @@ func (c *child) open(tb testing.TB, o *order) {
 	case o.Role == "sender" && o.Peer.Host != "":
 		cfg = renewingSenderConfig(tb, o.Channel)
 		cfg.InitPorts[0], cfg.Pull.DonePorts[0] = o.Peer.InitPort, o.Peer.AllocPort
-		cfg.Pull.TTL, cfg.Push.LeaseGuard = o.TTL, o.TTL/4
+		cfg.Machine.PullTTL, cfg.Machine.LeaseGuard = effects.Duration(o.TTL), effects.Duration(o.TTL/4)
 	case o.Role == "sender":
 		cfg = pullSenderConfig(tb, o.Channel, effects.Addr{})
-		cfg.Pull.TTL, cfg.Push.LeaseGuard = o.TTL, o.TTL/4
+		cfg.Machine.PullTTL, cfg.Machine.LeaseGuard = effects.Duration(o.TTL), effects.Duration(o.TTL/4)
 	case o.Role == "sharer":
 		cfg = sharerConfig(tb, o.Channel, "child", config.MonitorPorts{Pull: o.Peer.InitPort, Reply: o.Peer.AllocPort})
 	case o.Delay:
 		cfg = delayedConfig(tb, o.Channel, 2)
-		cfg.Push.LeaseGuard = briefly / 4 // It keeps brief offers too.
+		cfg.Machine.LeaseGuard = effects.Duration(briefly / 4) // It keeps brief offers too.
 	}
 	if o.Layers != nil && o.Layers.Alone {
 		c.node = openRank(tb, cfg, rank)

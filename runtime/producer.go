@@ -57,7 +57,7 @@ func (p Producer) Finished(ctx context.Context, x Finished) (*Lending, error) {
 	}
 	f, err := follow(ctx, n, op, &register.Finished{
 		Request: []byte(x.Request), Transfer: []byte(x.Transfer), Blocks: x.Blocks,
-		Lease: patienceOf(ctx, x.Lease, n.registerLease),
+		Lease: patienceOf(ctx, x.Lease, n.cfg.RegistrationLease),
 	}, func(out Outcome) Written {
 		return Written{Pages: out.Sent, NotNeeded: out.Skipped > 0, Held: out.Held, Err: failed(ctx, op, out)}
 	})

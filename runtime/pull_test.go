@@ -216,8 +216,8 @@ func TestPullIsAbortedWhileItIsOffered(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {
 			sCfg, rCfg := pullSenderConfig(t, channel, effects.Addr{}), receiverConfig(t, channel, nil)
-			sCfg.Push.AllocTimeout, rCfg.Push.AllocTimeout = limit, limit // Nothing but the engine ends the wait.
-			sCfg.Link.RequestTimeout = 2 * limit
+			sCfg.Machine.AllocTimeout, rCfg.Machine.AllocTimeout = effects.Duration(limit), effects.Duration(limit) // Nothing but the engine ends the wait.
+			sCfg.Machine.ReplyTimeout = effects.Duration(2 * limit)
 			s, r := open(t, sCfg), open(t, rCfg)
 			defer mustClose(t, r)
 			defer mustClose(t, s) // First: its last words want an answer.

@@ -67,7 +67,7 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 	if err := n.checkRecall(&c); err != nil {
 		return RecallResult{}, err
 	}
-	res, until := RecallResult{}, time.Now().Add(n.recallTimeout)
+	res, until := RecallResult{}, time.Now().Add(time.Duration(n.cfg.RecallTimeout))
 	if c.Patience > 0 {
 		until = time.Now().Add(c.Patience)
 	}
@@ -112,7 +112,7 @@ func (n *Node) checkRecall(c *Recall) error {
 	if err := n.wantSide("recall", config.Sender); err != nil {
 		return err
 	}
-	if n.recallTimeout == 0 {
+	if !n.cfg.Recalls {
 		e := wrong("recall", "pd_bidirectional", "false", "true", "set pd_bidirectional: true here and at the receiver")
 		e.Code = effects.Unsupported
 		return e
@@ -148,9 +148,9 @@ func (n *Node) checkRecall(c *Recall) error {
 		return wrong("recall", "First", strconv.Itoa(c.First), upTo(0, pages-count), "each key takes a page from there on")
 	case c.Patience < 0:
 		return wrong("recall", "Patience", fmt.Sprint(c.Patience), "0 or more", "leave it 0 for recall.timeout")
-	case len(c.Request) > n.requestBytes:
+	case len(c.Request) > int(n.cfg.RequestIDMax):
 		return tooLarge("recall", "Request", strconv.Itoa(len(c.Request))+" bytes",
-			"at most "+strconv.Itoa(n.requestBytes), "shorten it, or raise limits.request_bytes")
+			"at most "+strconv.Itoa(int(n.cfg.RequestIDMax)), "shorten it, or raise limits.request_bytes")
 	}
 	return n.checkKeys("recall", c.Keys)
 }

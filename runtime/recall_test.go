@@ -15,7 +15,7 @@ import (
 func recalledConfig(tb testing.TB, channel, more string) *config.Config {
 	cfg := parse(tb, "receiver", channel, 8, "pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n"+
 		"pd_peer_query_port: 3\npd_bidirectional: true\n"+more)
-	cfg.InitPorts[0], cfg.AllocPorts[0], cfg.Recall.QueryPorts[0] = 0, 0, 0
+	cfg.InitPorts[0], cfg.AllocPorts[0], cfg.QueryPorts[0] = 0, 0, 0
 	return cfg
 }
 

@@ -63,7 +63,7 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 			return nil, e
 		}
 	}
-	until := time.Now().Add(min(g.Patience, r.node.getTimeout))
+	until := time.Now().Add(min(g.Patience, time.Duration(r.node.cfg.GetWaitMax)))
 	var pages []effects.Page
 	var releases []effects.CommandBody
 	var failed error
@@ -107,7 +107,7 @@ func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Er
 	case lapsed:
 		e.Remedy = fmt.Sprintf("chunk %d of %d was here and was kept for %v, but nobody came for it (key %q); compute from "+
 			"it on, or raise retention",
-			first, len(g.Keys), n.retention, g.Keys[first])
+			first, len(g.Keys), time.Duration(n.cfg.ClaimTTL), g.Keys[first])
 	}
 	return e
 }

@@ -43,7 +43,7 @@ func parse(tb testing.TB, role, channel string, pages int, more string) *config.
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cfg.Link.CarryBytes = 0 // What is small is to go over the planes, too, where a test does not say otherwise.
+	cfg.Machine.Carries = 0 // What is small is to go over the planes, too, where a test does not say otherwise.
 	return cfg
 }
 

@@ -6,9 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
@@ -52,7 +52,7 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	w := &world{hands: hands{tickets: newTicketTable(8), log: log}, memory: &processMemory{pool: pool}, mailbox: box,
 		scatters: newScatters(box)}
 	n := &Node{role: config.Receiver, keyBytes: 64, tickets: w.tickets, world: w, loop: newLoop(m, box, w),
-		inProcess: true, batch: 2, fetchTimeout: time.Minute}
+		inProcess: true, batch: 2, cfg: rank.Config{Deferred: rank.Deferred{FetchTimeout: 60 * effects.Second}}}
 	go n.loop.run()
 	t.Cleanup(func() {
 		if err := w.scatters.close(context.Background()); err != nil {

@@ -116,7 +116,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	var bodies, releases []effects.CommandBody
 	for _, run := range cut(count, s.node.batch) {
 		bodies = append(bodies, &engine.Reserve{Count: uint32(run[1] - run[0]),
-			Patience: patienceOf(ctx, 0, s.node.putTimeout)})
+			Patience: patienceOf(ctx, 0, s.node.cfg.PutTimeout)})
 	}
 	s.node.loop.mailbox.Hold()
 	begun, err := s.node.submitAll("reserve", work, bodies, func([]*Ticket) {})
@@ -217,7 +217,7 @@ const (
 // machine would refuse of one part alone is looked for here, so that it takes all of them or none.
 func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
 	most := len(whole.Keys)
-	if !s.node.pulls {
+	if !s.node.cfg.Pull {
 		most = max(pipelineChunks, (most+pipelineParts-1)/pipelineParts)
 	}
 	for from := 0; from < len(whole.Keys); {
@@ -266,14 +266,14 @@ func (s Sender) putCommand(ctx context.Context, p *Put) (*engine.Put, error) {
 	}
 	pages[len(pages)-1].Length = uint32(lastBytes)
 	return &engine.Put{Peer: engine.Peer(p.Peer), Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
-		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience, s.node.putTimeout)}, nil
+		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience, s.node.cfg.PutTimeout)}, nil
 }
 
 // Drain refuses new work and ends what is open, within patience; Close does it by itself. It returns
 // how many things were still out when patience ended.
 func (n *Node) Drain(ctx context.Context) (left int, err error) {
 	n.tickets.refuse(effects.Draining)
-	t, err := n.submit("drain", ending, &rank.Drain{Patience: patienceOf(ctx, 0, n.drainTimeout)})
+	t, err := n.submit("drain", ending, &rank.Drain{Patience: patienceOf(ctx, 0, nanos(n.drainTimeout))})
 	if err != nil {
 		return 0, err
 	}

@@ -160,7 +160,7 @@ func (n *Node) sharedUntil(g *SharedGet) time.Time {
 	if g.Patience > 0 {
 		return time.Now().Add(g.Patience)
 	}
-	return time.Now().Add(n.sharedTimeout)
+	return time.Now().Add(time.Duration(n.cfg.BringTimeout))
 }
 
 // bring has the first of some chunks brought, as many as fit a message. They are those of a get from the chunk at on.
@@ -207,8 +207,8 @@ func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 		return wrong(op, "Keys", "empty", "at least one", "name each chunk by its key")
 	case g.Request == "":
 		return wrong(op, "Request", "empty", "the id of the request", "name the request that the chunks are for")
-	case len(g.Request) > n.requestBytes:
-		return tooLarge(op, "Request", strconv.Itoa(len(g.Request))+" bytes", "at most "+strconv.Itoa(n.requestBytes),
+	case len(g.Request) > int(n.cfg.RequestIDMax):
+		return tooLarge(op, "Request", strconv.Itoa(len(g.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
 			"shorten it, or raise limits.request_bytes")
 	case g.Patience < 0:
 		return wrong(op, "Patience", fmt.Sprint(g.Patience), "0 or more", "leave it 0 for p2p_sync_get_timeout_s")
@@ -238,7 +238,7 @@ func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, 
 		return local, 0, err
 	}
 	t, err := n.submit("lookup", work, &p2p.Locate{Keys: keyBytes(keys[:min(len(keys), n.batch)]),
-		Patience: patienceOf(ctx, n.sharedTimeout, 0)})
+		Patience: patienceOf(ctx, 0, n.cfg.BringTimeout)})
 	if err != nil {
 		return local, 0, err
 	}
@@ -252,7 +252,7 @@ func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, 
 
 // wantSharing refuses calls of a node that does not share.
 func (n *Node) wantSharing(op string) error {
-	if n.sharedTimeout > 0 {
+	if n.cfg.Shares {
 		return nil
 	}
 	if err := n.tickets.isOver(op); err != nil {

@@ -28,7 +28,7 @@ func (s Sharing) Keep(ctx context.Context, g SharedGet) (kept int, err error) {
 	if err := n.checkSharedGet(op, &g); err != nil {
 		return 0, err
 	}
-	if !n.sharedKeeps {
+	if !n.cfg.Keeps {
 		e := wrong(op, "p2p_delay_pull", "false", "true", "set p2p_delay_pull: true, or get them")
 		e.Code = effects.Unsupported
 		return 0, e

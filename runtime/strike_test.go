@@ -92,8 +92,8 @@ const offerChunks = 2
 func briefSender(t *testing.T, channel string) *runtime.Node {
 	t.Helper()
 	cfg := pullSenderConfig(t, channel, effects.Addr{})
-	cfg.Pull.TTL, cfg.Push.LeaseGuard = briefly, briefly/4
-	cfg.Link.RequestTimeout = time.Second // Its last words to one who is dead are waited for when it closes.
+	cfg.Machine.PullTTL, cfg.Machine.LeaseGuard = effects.Duration(briefly), effects.Duration(briefly/4)
+	cfg.Machine.ReplyTimeout = effects.Second // Its last words to one who is dead are waited for when it closes.
 	return open(t, cfg)
 }
 

@@ -63,7 +63,7 @@ var tellsOfCalls = []situation{
 	}},
 	{"other calls that are wrong", effects.Invalid, func(x *told) {
 		cfg := senderConfig(x, "shm", effects.Addr{})
-		cfg.Push.DrainTimeout = 1
+		cfg.DrainTimeout = 1
 		s, r := x.open("sender", cfg), x.open("receiver", receiverConfig(x, "shm", nil))
 		_, err := s.Sender().Reserve(within(x), 0)
 		x.err(err)
@@ -193,7 +193,7 @@ var tellsOfCalls = []situation{
 	}},
 	{"a get of what was kept in vain", effects.Lapsed, func(x *told) {
 		cfg := receiverConfig(x, "shm", nil)
-		cfg.Push.Retention = 50 * time.Millisecond
+		cfg.Machine.ClaimTTL = 50 * effects.Millisecond
 		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", cfg)
 		x.arrives(s, r)
 		waitFor(x, r, "the end of what was kept", func(s rank.Stats) bool { return s.Entries == 0 })
@@ -231,7 +231,7 @@ var tellsOfCalls = []situation{
 	}},
 	{"a close that something holds up", effects.Expired, func(x *told) {
 		cfg, gate := senderConfig(x, "shm", effects.Addr{}), make(chan struct{})
-		cfg.Push.DrainTimeout = 1
+		cfg.DrainTimeout = 1
 		n := slowToClose(x.T, cfg, gate)
 		ctx, cancel := context.WithTimeout(context.Background(), briefly)
 		defer cancel()
@@ -287,7 +287,7 @@ var tellsOfCalls = []situation{
 	}},
 	{"a full pool of one's own", effects.NoMemory, func(x *told) {
 		cfg := senderConfig(x, "shm", effects.Addr{})
-		cfg.Push.PutTimeout = briefly
+		cfg.Machine.PutTimeout = effects.Duration(briefly)
 		s := x.open("sender", cfg)
 		all := mustReserve(x, s, 8)
 		_, err := s.Sender().Reserve(within(x), 1)

@@ -5,7 +5,6 @@ package runtime_test
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	zmq4 "github.com/pebbe/zmq4"
 
@@ -145,7 +144,7 @@ var tellsOfPeers = []situation{
 	{"a proxy that is down", effects.Expired, func(x *told) {
 		proxy, r := reservedPeer(x), x.open("receiver", receiverConfig(x, "shm", nil))
 		cfg := senderConfig(x, "shm", effects.Addr{Host: "127.0.0.1", Port: proxy.InitPort})
-		cfg.Push.DrainTimeout = 1
+		cfg.DrainTimeout = 1
 		s := x.open("sender", cfg)
 		x.port(proxy.InitPort, 7500)
 		pages := mustReserve(x, s, 1)
@@ -175,7 +174,7 @@ func (x *told) other(was, is string) *config.Config {
 func (x *told) full() (s, r *runtime.Node) {
 	x.Helper()
 	cfg := receiverConfig(x, "shm", nil)
-	cfg.Push.AllocTimeout = time.Millisecond
+	cfg.Machine.AllocTimeout = effects.Millisecond
 	s, r = x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", cfg)
 	pages, keys := mustReserve(x, s, 8), keysOf("full", 8)
 	if _, err := s.Sender().Put(within(x), runtime.Put{Peer: peerOf(r), Request: "full", Keys: keys,

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -19,8 +20,8 @@ type CampaignOptions struct {
 	System  *System // what runs; nil: PD
 	// Plan, if not nil, draws the plan of a seed instead of Expand. It is called from
 	// several goroutines.
-	Plan       func(seed uint64) (plan.Plan, error)
-	Properties []Property // promises of the caller's own
+	Plan    func(seed uint64) (plan.Plan, error)
+	Oracles []oracle.Oracle // of the caller's own
 	// Progress, if not nil, is called after each seed, from several goroutines. Until it returns the result is its own.
 	Progress func(*Result)
 }
@@ -79,7 +80,7 @@ func (o *CampaignOptions) work(ctx context.Context, next *atomic.Uint64) ending 
 
 func (o *CampaignOptions) run(seed uint64, coverage Coverage) (Result, error) {
 	options := Options{
-		Seed: seed, Profile: ProfileOf(seed, o.Profile), System: o.System, Properties: o.Properties, coverage: coverage,
+		Seed: seed, Profile: ProfileOf(seed, o.Profile), System: o.System, Oracles: o.Oracles, coverage: coverage,
 	}
 	if o.Plan != nil {
 		p, err := o.Plan(seed)

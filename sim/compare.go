@@ -24,7 +24,7 @@ func doneIn(o Options) (said uint64, err error) {
 	}
 	w.Journal.Compares = true
 	w.Live()
-	w.ended()
+	w.reportEnd()
 	said = w.Journal.Said
 	if w.Failure == nil {
 		w.retire()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // seen is what came in some runs of what the contract allows.
@@ -13,46 +14,52 @@ type seen struct {
 	crossings [contract.Crossings]uint64
 }
 
-// audit is a property: neither machines nor drivers break the contract in any life of
-// a node, and who lives at the end, has drained, is owed nothing.
-func (s *seen) audit(fenced bool) sim.Property {
-	return sim.Property{Name: "contract of effects", Watch: func() sim.Watcher {
-		checkers := map[[2]int]*contract.Checker{}
-		last := map[int]int{}
-		return sim.Watcher{
-			Step: func(x sim.Step) error {
-				id := [2]int{x.Node, x.Life}
-				c := checkers[id]
-				if c == nil {
-					c = contract.New(fenced)
-					checkers[id], last[x.Node] = c, x.Life
+// audited is what an audit remembers of a run.
+type audited struct {
+	checkers map[[2]int]*contract.Checker // by node and incarnation
+	last     map[int]int                  // the present incarnation of each node
+}
+
+// audit judges that neither machines nor drivers break the contract in any incarnation of a node, and that a node that
+// lives at the end, and has drained, is owed nothing.
+func (s *seen) audit(fenced bool) oracle.Oracle {
+	return oracle.Of("contract of effects", "", func(l *oracle.Listen[audited]) {
+		oracle.On(l, func(a *audited, call *oracle.Call, x oracle.Stepped) {
+			if a.checkers == nil {
+				a.checkers, a.last = map[[2]int]*contract.Checker{}, map[int]int{}
+			}
+			id := [2]int{int(call.Node()), int(call.Life())}
+			c := a.checkers[id]
+			if c == nil {
+				c = contract.New(fenced)
+				a.checkers[id], a.last[id[0]] = c, id[1]
+			}
+			if err := c.Told(x.Event); err != nil {
+				call.Fail("%v", err)
+				return
+			}
+			for i := range x.Effects.Len() {
+				if err := c.Asked(x.Effects.At(i)); err != nil {
+					call.Fail("%v", err)
+					return
 				}
-				if err := c.Told(x.Event); err != nil {
-					return err
+			}
+		})
+		oracle.On(l, func(a *audited, call *oracle.Call, _ sim.Ended) {
+			for id, c := range a.checkers {
+				if err := c.Owed(); err != nil && a.last[id[0]] == id[1] {
+					call.Fail("%v", err)
+					return
 				}
-				for i := range x.Effects.Len() {
-					if err := c.Asked(x.Effects.At(i)); err != nil {
-						return err
-					}
+				for _, e := range contract.Legal() {
+					s.endings[e] += c.Seen(e)
 				}
-				return nil
-			},
-			End: func(*sim.Result) error {
-				for id, c := range checkers {
-					if err := c.Owed(); err != nil && last[id[0]] == id[1] {
-						return err
-					}
-					for _, e := range contract.Legal() {
-						s.endings[e] += c.Seen(e)
-					}
-					for x := range contract.Crossings {
-						s.crossings[x] += c.Crossed(x)
-					}
+				for x := range contract.Crossings {
+					s.crossings[x] += c.Crossed(x)
 				}
-				return nil
-			},
-		}
-	}}
+			}
+		})
+	})
 }
 
 func (s *seen) missing() (list []string) {
@@ -80,7 +87,7 @@ func TestContract(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := sim.Run(sim.Options{Plan: &plan, Properties: []sim.Property{s.audit(!plan.Topology.Leased)}})
+			r, err := sim.Run(sim.Options{Plan: &plan, Oracles: []oracle.Oracle{s.audit(!plan.Topology.Leased)}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,13 +1,13 @@
 package sim_test
 
 import (
-	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // The system without ranks that comes with the simulator is a profile: it is run, drawn, kept as a plan and replayed by
@@ -29,14 +29,14 @@ func TestProfileWithoutRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	never := sim.Property{Name: "never", Watch: func() sim.Watcher {
-		return sim.Watcher{End: func(*sim.Result) error { return errors.New("it ended") }}
-	}}
+	never := oracle.Of("never", "", func(l *oracle.Listen[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, _ sim.Ended) { c.Fail("it ended") })
+	})
 	drawn, err := sim.Run(sim.Options{Seed: 3, Profile: name})
 	if err != nil || drawn.Failure != nil {
 		t.Fatal(err, drawn.Failure)
 	}
-	again, err := sim.Run(sim.Options{Plan: &kept, Properties: []sim.Property{never}})
+	again, err := sim.Run(sim.Options{Plan: &kept, Oracles: []oracle.Oracle{never}})
 	if err != nil || again.Hash != drawn.Hash || again.Failure == nil {
 		t.Fatalf("the plan runs %x, the seed %x: %v", again.Hash, drawn.Hash, err)
 	}
@@ -50,23 +50,16 @@ func TestDirectory(t *testing.T) {
 	const noticed = 5 // of directory.Event: more than who comes and goes
 	said := map[uint64]int{}
 	asked := 0
-	look := sim.Property{Name: "look", Watch: func() sim.Watcher {
-		return sim.Watcher{Step: func(s sim.Step) error {
-			for i := range s.Effects.Len() {
-				switch e := s.Effects.At(i).(type) {
-				case *effects.Observe:
-					if e.Fact == effects.FactDirectory {
-						said[e.ID]++
-					}
-				case *effects.Reply:
-					asked++
-				}
+	look := oracle.Of("look", "", func(l *oracle.Listen[struct{}]) {
+		oracle.On(l, func(_ *struct{}, _ *oracle.Call, e *effects.Observe) {
+			if e.Fact == effects.FactDirectory {
+				said[e.ID]++
 			}
-			return nil
-		}}
-	}}
+		})
+		oracle.On(l, func(_ *struct{}, _ *oracle.Call, _ *effects.Reply) { asked++ })
+	})
 	for seed := range uint64(30) {
-		r, err := sim.Run(sim.Options{Seed: seed, Profile: "directory", Properties: []sim.Property{look}})
+		r, err := sim.Run(sim.Options{Seed: seed, Profile: "directory", Oracles: []oracle.Oracle{look}})
 		if err != nil || r.Failure != nil {
 			t.Fatal(err, r.Failure)
 		}

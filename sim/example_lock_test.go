@@ -85,7 +85,7 @@ func (c *client) end(code effects.Code, out *effects.Effects) {
 }
 
 var exclusive = oracle.Of("exclusive", "one holds the lock at a time, and tokens grow", func(l *oracle.Listen[lease]) {
-	oracle.OnEffect(l, func(has *lease, c *oracle.Call, e *effects.Observe) {
+	oracle.On(l, func(has *lease, c *oracle.Call, e *effects.Observe) {
 		if e.Fact == held && (c.Now() < has.until || e.Count <= has.token) {
 			c.Fail("node %d holds the lock by token %d although node %d has %d", c.Node(), e.Count, has.by, has.token)
 		} else if e.Fact == held {

@@ -76,7 +76,7 @@ type batches struct {
 const inTimeSays = "no request is dispatched before its last batch ended"
 
 var inTime = oracle.Of("in-time", inTimeSays, func(l *oracle.Listen[batches]) {
-	oracle.OnEvent(l, func(b *batches, _ *oracle.Call, e *effects.Command) {
+	oracle.On(l, func(b *batches, _ *oracle.Call, e *effects.Command) {
 		if p, ok := e.Body.(*engine.Put); ok && p.Last {
 			if b.last == nil {
 				*b = batches{map[effects.Ticket]string{}, map[string]bool{}}
@@ -84,12 +84,12 @@ var inTime = oracle.Of("in-time", inTimeSays, func(l *oracle.Listen[batches]) {
 			b.last[e.Ticket] = string(p.Request)
 		}
 	})
-	oracle.OnEffect(l, func(b *batches, _ *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(b *batches, _ *oracle.Call, e *effects.Deliver) {
 		if request, ok := b.last[e.Ticket]; ok {
 			b.ended[request] = true
 		}
 	})
-	oracle.OnEffect(l, func(b *batches, c *oracle.Call, e *effects.Send) {
+	oracle.On(l, func(b *batches, c *oracle.Call, e *effects.Send) {
 		if c.NodeName() == "router" && !b.ended[string(e.Body)] {
 			c.Fail("node %d dispatches %q, whose last batch has not ended", c.Node(), oracle.Request(e.Body))
 		}

@@ -1,11 +1,11 @@
 package sim
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -21,27 +21,22 @@ func TestSlowLayersArrive(t *testing.T) {
 		p.Jobs = []plan.Job{{From: 0, To: 1, Keys: []uint32{1, 2}, Batch: 2}}
 		p.Jobs[0].Said = plan.Said{"layerwise": true, "slow": true}
 		finishes := map[effects.Ticket]bool{}
-		r := mustRun(t, Options{Plan: &p, Properties: []Property{{Name: "finishes", Watch: func() Watcher {
-			return Watcher{Step: func(s Step) error {
-				if c, ok := s.Event.(*effects.Command); ok {
-					_, is := c.Body.(*layerwise.Finish)
-					finishes[c.Ticket] = is
+		r := mustRun(t, Options{Plan: &p, Oracles: []oracle.Oracle{oracle.Of("finishes", "", func(l *oracle.Listen[struct{}]) {
+			oracle.On(l, func(_ *struct{}, _ *oracle.Call, e *effects.Command) {
+				_, finishes[e.Ticket] = e.Body.(*layerwise.Finish)
+			})
+			oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
+				if !finishes[e.Ticket] || !c.Sends() {
+					return
 				}
-				for i := range s.Effects.Len() {
-					d, ok := s.Effects.At(i).(*effects.Deliver)
-					if !ok || !finishes[d.Ticket] || !s.Sender {
-						continue
-					}
-					if d.Code != effects.OK && d.Code != effects.Unsupported { // Some receivers take no layers.
-						return fmt.Errorf("a request ends as %s", d.Code)
-					}
-					if d.Code == effects.OK {
-						finished++
-					}
+				if e.Code != effects.OK && e.Code != effects.Unsupported { // Some receivers take no layers.
+					c.Fail("a request ends as %s", e.Code)
 				}
-				return nil
-			}}
-		}}}})
+				if e.Code == effects.OK {
+					finished++
+				}
+			})
+		})}})
 		if r.Failure != nil {
 			t.Fatalf("seed %d: %v", seed, r.Failure)
 		}

@@ -157,7 +157,7 @@ func TestLockDrifts(t *testing.T) {
 	exact := s
 	exact.DriftPPM = 200_000
 	exact.Oracles = []oracle.Oracle{oracle.Of("true", "now is now", func(l *oracle.Listen[struct{ judged int }]) {
-		oracle.OnEffect(l, func(s *struct{ judged int }, c *oracle.Call, e *effects.Observe) {
+		oracle.On(l, func(s *struct{ judged int }, c *oracle.Call, e *effects.Observe) {
 			s.judged++
 			if at := c.True(c.Node(), c.Clock()); e.Fact == shown && at != c.Now() && at != c.Now()-1 {
 				c.Fail("the clock of node %d shows %d at %d, which was at %d", c.Node(), c.Clock(), c.Now(), at)

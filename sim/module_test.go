@@ -237,8 +237,8 @@ func TestTutorial(t *testing.T) {
 	if out, err := m.test(t, ""); err != nil {
 		t.Fatalf("the first program: %v\n%s", err, out)
 	}
-	program := strings.Replace(blocks[0], "simtest.Case{\n", "simtest.Case{\n\t\tProperties: []sim.Property{noFailure},\n", 1)
-	program = strings.Replace(program, "import (\n", "import (\n\t\"fmt\"\n\t\"github.com/kvferry/kvferry/effects\"\n", 1)
+	program := strings.Replace(blocks[0], "simtest.Case{\n", "simtest.Case{\n\t\tOracles: []oracle.Oracle{noFailure},\n", 1)
+	program = strings.Replace(program, "import (\n", "import (\n\t\"github.com/kvferry/kvferry/effects\"\n\t\"github.com/kvferry/kvferry/sim/oracle\"\n", 1)
 	m.write(t, "cluster_test.go", program+"\n"+blocks[1])
 	out, err := m.test(t, "")
 	const again = "KVFERRY_REPLAY=testdata/kvferry/TestTwoPrefills.yaml go test -run '^TestTwoPrefills$'"

@@ -1,13 +1,13 @@
 package sim
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -28,26 +28,22 @@ func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter t
 	p.Jobs = []plan.Job{j}
 	began, took := effects.Duration(-1), effects.Duration(-1)
 	ticket := effects.Ticket(0)
-	r := mustRun(t, Options{Plan: &p, Properties: []Property{{Name: "timed", Watch: func() Watcher {
-		return Watcher{Step: func(s Step) error {
-			if c, ok := s.Event.(*effects.Command); ok && ticket == 0 {
-				if _, ok := c.Body.(*engine.Fetch); ok {
-					ticket, began = c.Ticket, s.Now
-				}
+	r := mustRun(t, Options{Plan: &p, Oracles: []oracle.Oracle{oracle.Of("timed", "", func(l *oracle.Listen[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Command) {
+			if _, ok := e.Body.(*engine.Fetch); ok && ticket == 0 {
+				ticket, began = e.Ticket, effects.Duration(c.Now())
 			}
-			for i := range s.Effects.Len() {
-				d, ok := s.Effects.At(i).(*effects.Deliver)
-				switch {
-				case !ok || d.Ticket != ticket || ticket == 0 || s.Sender:
-				case d.Code != effects.OK:
-					return fmt.Errorf("the fetch ends as %s", d.Code)
-				default:
-					took = s.Now - began
-				}
+		})
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
+			switch {
+			case e.Ticket != ticket || ticket == 0 || c.Sends():
+			case e.Code != effects.OK:
+				c.Fail("the fetch ends as %s", e.Code)
+			default:
+				took = effects.Duration(c.Now()) - began
 			}
-			return nil
-		}}
-	}}}})
+		})
+	})}})
 	if r.Failure != nil {
 		t.Fatal(r.Failure)
 	}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/story"
 	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/trace"
@@ -187,15 +187,13 @@ func TestFailureTellsItsStory(t *testing.T) {
 
 // A promise of the user's own is explained, too, by what was going on when it broke.
 func TestExplain(t *testing.T) {
-	o := Options{Seed: 3, Properties: []Property{{Name: "few steps", Watch: func() Watcher {
-		steps := 0
-		return Watcher{Step: func(Step) error {
-			if steps++; steps > 40 {
-				return errors.New("more than 40 steps")
+	o := Options{Seed: 3, Oracles: []oracle.Oracle{oracle.Of("few steps", "", func(l *oracle.Listen[int]) {
+		oracle.On(l, func(steps *int, c *oracle.Call, _ oracle.Stepped) {
+			if *steps++; *steps > 40 {
+				c.Fail("more than 40 steps")
 			}
-			return nil
-		}}
-	}}}}
+		})
+	})}}
 	r, err := Run(o)
 	if err != nil || r.Failure == nil || r.Failure.Steps != nil {
 		t.Fatalf("error %v, failure %v", err, r.Failure)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/story"
 	"github.com/kvferry/kvferry/sim/trace"
@@ -10,16 +11,16 @@ import (
 
 // Options say what to run.
 type Options struct {
-	Seed       uint64
-	Profile    string             // one of Profiles; empty: DefaultProfile
-	Plan       *plan.Plan         // what to run instead of what the seed draws; it is only read
-	System     *System            // what runs; nil: PD
-	Strikes    bool               // keep every strike in Result.Strikes
-	Properties []Property         // promises of the caller's own
-	Log        func(string)       // gets every line of the event log; nil: nobody
-	Record     bool               // keep a trace, for people to look at; it changes nothing that happens
-	careless   world.Carelessness // of the drivers of ranks that fail alone
-	coverage   Coverage           // of a run before, which nobody looks at any more; nil is none
+	Seed     uint64
+	Profile  string             // one of Profiles; empty: DefaultProfile
+	Plan     *plan.Plan         // what to run instead of what the seed draws; it is only read
+	System   *System            // what runs; nil: PD
+	Strikes  bool               // keep every strike in Result.Strikes
+	Oracles  []oracle.Oracle    // of the caller's own, which hear of all nodes
+	Log      func(string)       // gets every line of the event log; nil: nobody
+	Record   bool               // keep a trace, for people to look at; it changes nothing that happens
+	careless world.Carelessness // of the drivers of ranks that fail alone
+	coverage Coverage           // of a run before, which nobody looks at any more; nil is none
 }
 
 // Run runs one seed, or one plan, to its end or to the first broken promise. The error
@@ -46,7 +47,7 @@ func Run(o Options) (Result, error) {
 	w.Live()
 	w.compared(o)
 	w.Result.NameFaults()
-	w.ended()
+	w.reportEnd()
 	if o.Plan != nil {
 		w.Result.Unused = w.Unused()
 	}

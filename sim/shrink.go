@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -13,10 +14,10 @@ const DefaultShrinkRuns = 4000
 
 // ShrinkOptions bound how long a plan is made smaller.
 type ShrinkOptions struct {
-	Runs       int                 // at most; 0: DefaultShrinkRuns. The result depends on nothing else.
-	System     *System             // that the plan is for; nil: PD
-	Properties []Property          // that the plan may break besides
-	Progress   func(runs, max int) // if not nil, called after each run
+	Runs     int                 // at most; 0: DefaultShrinkRuns. The result depends on nothing else.
+	System   *System             // that the plan is for; nil: PD
+	Oracles  []oracle.Oracle     // whose promises the plan may break besides
+	Progress func(runs, max int) // if not nil, called after each run
 }
 
 // Shrunk is what [Shrink] made of a plan.
@@ -36,7 +37,7 @@ func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
 	if o.Runs == 0 {
 		o.Runs = DefaultShrinkRuns
 	}
-	first, err := Run(Options{Plan: &p, System: o.System, Strikes: true, Properties: o.Properties})
+	first, err := Run(Options{Plan: &p, System: o.System, Strikes: true, Oracles: o.Oracles})
 	if err != nil || first.Failure == nil {
 		return Shrunk{Plan: p, Runs: 1}, err
 	}
@@ -74,7 +75,7 @@ func (s *shrinker) try(p plan.Plan) bool {
 		return false
 	}
 	s.runs++
-	r, err := Run(Options{Plan: &p, System: s.o.System, Properties: s.o.Properties})
+	r, err := Run(Options{Plan: &p, System: s.o.System, Oracles: s.o.Oracles})
 	if s.o.Progress != nil {
 		s.o.Progress(s.runs, s.o.Runs)
 	}

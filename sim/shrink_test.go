@@ -2,27 +2,24 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
 // noFailedPut is no promise of ours: transfers may fail, and then their put does.
-var noFailedPut = Property{Name: "no-failed-put", Watch: func() Watcher {
-	return Watcher{Step: func(s Step) error {
-		for i := range s.Effects.Len() {
-			if d, ok := s.Effects.At(i).(*effects.Deliver); ok && s.Sender && d.Code == effects.Faulted {
-				return fmt.Errorf("node %d ends a command as %s", s.Node, d.Code)
-			}
+var noFailedPut = oracle.Of("no-failed-put", "", func(l *oracle.Listen[struct{}]) {
+	oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
+		if c.Sends() && e.Code == effects.Faulted {
+			c.Fail("node %d ends a command as %s", c.Node(), e.Code)
 		}
-		return nil
-	}}
-}}
+	})
+})
 
 // TestShrink: what is left is one job and the one strike that it needs, whatever the
 // seed; and it is the same plan each time.
@@ -33,7 +30,7 @@ func TestShrink(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := ShrinkOptions{Properties: []Property{noFailedPut}, Runs: 1500}
+		o := ShrinkOptions{Oracles: []oracle.Oracle{noFailedPut}, Runs: 1500}
 		s, err := Shrink(context.Background(), p, o)
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +38,7 @@ func TestShrink(t *testing.T) {
 		if s.Failure == nil {
 			continue
 		}
-		again := mustRun(t, Options{Plan: &s.Plan, Properties: o.Properties})
+		again := mustRun(t, Options{Plan: &s.Plan, Oracles: o.Oracles})
 		if again.Failure == nil || again.Failure.Property != noFailedPut.Name || again.Failure.Story != s.Failure.Story {
 			t.Fatalf("seed %d: the shrunk plan does not fail as it was said to: %v", seed, again.Failure)
 		}
@@ -73,13 +70,13 @@ func TestShrink(t *testing.T) {
 // TestShrinkIsBounded: it ends with what it has.
 func TestShrinkIsBounded(t *testing.T) {
 	p := failing(t)
-	s, err := Shrink(context.Background(), p, ShrinkOptions{Runs: 5, Properties: []Property{noFailedPut}})
+	s, err := Shrink(context.Background(), p, ShrinkOptions{Runs: 5, Oracles: []oracle.Oracle{noFailedPut}})
 	if err != nil || s.Failure == nil || s.Runs > 5 || !s.Cut {
 		t.Errorf("five runs: %d, cut %v, %v", s.Runs, s.Cut, err)
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	s, err = Shrink(ended, p, ShrinkOptions{Properties: []Property{noFailedPut}})
+	s, err = Shrink(ended, p, ShrinkOptions{Oracles: []oracle.Oracle{noFailedPut}})
 	if err != nil || s.Failure == nil || s.Runs != 1 || !s.Cut {
 		t.Errorf("no time: %d runs, cut %v, %v", s.Runs, s.Cut, err)
 	}
@@ -96,7 +93,7 @@ func failing(t *testing.T) plan.Plan {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := mustRun(t, Options{Plan: &p, Properties: []Property{noFailedPut}}); r.Failure != nil {
+		if r := mustRun(t, Options{Plan: &p, Oracles: []oracle.Oracle{noFailedPut}}); r.Failure != nil {
 			return p
 		}
 	}
@@ -113,15 +110,14 @@ func TestShrinkShortFaults(t *testing.T) {
 		p.Faults = append(p.Faults, plan.Scheduled{At: time.Duration(i) * 7 * time.Millisecond, Fault: plan.FaultPause,
 			Node: plan.Node(i % 2), For: time.Duration(3+i) * time.Millisecond})
 	}
-	paused := Property{Name: "two-pauses", Watch: func() Watcher {
-		return Watcher{End: func(r *Result) error {
-			if n := r.Faults[plan.FaultPause.String()]; n >= 2 {
-				return fmt.Errorf("%d pauses", n)
+	paused := oracle.Of("two-pauses", "", func(l *oracle.Listen[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, e Ended) {
+			if n := e.Result.Faults[plan.FaultPause.String()]; n >= 2 {
+				c.Fail("%d pauses", n)
 			}
-			return nil
-		}}
-	}}
-	s, err := Shrink(context.Background(), p, ShrinkOptions{Properties: []Property{paused}, Runs: 300})
+		})
+	})
+	s, err := Shrink(context.Background(), p, ShrinkOptions{Oracles: []oracle.Oracle{paused}, Runs: 300})
 	if err != nil || s.Failure == nil {
 		t.Fatalf("%v, %v", s.Failure, err)
 	}

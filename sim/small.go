@@ -77,8 +77,8 @@ func (w *trial) Kinds() explore.Kinds {
 			k.Machines = append(k.Machines, t)
 		}
 	}
-	for i := range w.users {
-		if t := reflect.TypeOf(w.users[i].State); !slices.Contains(k.States, t) {
+	for i := range w.Panel.States {
+		if t := reflect.TypeOf(w.Panel.States[i]); !slices.Contains(k.States, t) {
 			k.States = append(k.States, t)
 		}
 	}

@@ -5,21 +5,19 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Ranks beside directories hold what was promised, and some of what they look for comes from whom those name.
 func TestSought(t *testing.T) {
 	brought := 0
-	look := sim.Property{Name: "look", Watch: func() sim.Watcher {
-		return sim.Watcher{Step: func(s sim.Step) error {
-			for i := range s.Effects.Len() {
-				if e, ok := s.Effects.At(i).(*effects.Observe); ok && e.Fact == effects.FactBrought && e.Count > 0 {
-					brought++
-				}
+	look := oracle.Of("look", "", func(l *oracle.Listen[struct{}]) {
+		oracle.On(l, func(_ *struct{}, _ *oracle.Call, e *effects.Observe) {
+			if e.Fact == effects.FactBrought && e.Count > 0 {
+				brought++
 			}
-			return nil
-		}}
-	}}
+		})
+	})
 	seeds := uint64(30)
 	if testing.Short() {
 		seeds = 10
@@ -29,7 +27,7 @@ func TestSought(t *testing.T) {
 		if err != nil || p.Profile != "sought" {
 			t.Fatal(p.Profile, err)
 		}
-		r, err := sim.Run(sim.Options{Plan: &p, Properties: []sim.Property{look}})
+		r, err := sim.Run(sim.Options{Plan: &p, Oracles: []oracle.Oracle{look}})
 		if err != nil || r.Failure != nil {
 			t.Fatalf("seed %d: %v %v", seed, err, r.Failure)
 		}

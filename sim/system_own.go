@@ -35,6 +35,7 @@ var ownSystem = world.System{
 				pd.System.Engine.Observed(w, n, e)
 			}
 		},
+		Died:       func(w *world.World, n *world.Node) { trialOf(w).VoidCommands(n) },
 		Notice:     pd.System.Engine.Notice,
 		Asked:      pd.System.Engine.Asked,
 		Unfinished: pd.System.Engine.Unfinished,
@@ -211,17 +212,6 @@ func (w *trial) overdueOwn() {
 			w.Fail("L1", "node %d never delivers ticket %d (%s)", n.It(), oracle.Ticket(i+1), w.item(c).Do)
 		case c.Held:
 			w.Fail("L1", "node %d never returns the memory of ticket %d (%s)", n.It(), oracle.Ticket(i+1), w.item(c).Do)
-		}
-	}
-}
-
-// diedOwn forgets what a life's engine wanted.
-func (w *trial) diedOwn(n *world.Node) {
-	for _, t := range w.Undone.Some {
-		c := &w.Commands[t-1]
-		if c.Node == n.ID && c.Life == n.Life && (!c.Over || c.Held) {
-			c.Over, c.Held = true, false
-			w.Unfinished--
 		}
 	}
 }

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/libzmq"
@@ -16,8 +18,8 @@ func libzmqOpener(cfg *config.Config) control.Opener {
 	return libzmq.Config{
 		MaxConns:     int(cfg.Bounds.Conns),
 		MaxMessage:   cfg.Limits.MessageBytes,
-		Reconnect:    cfg.Link.BackoffMin,
-		ReconnectMax: cfg.Link.BackoffMax,
+		Reconnect:    time.Duration(cfg.Machine.BackoffMin),
+		ReconnectMax: time.Duration(cfg.Machine.BackoffMax),
 
 		Handshake:       cfg.Link.HandshakeTimeout,
 		NameTimeout:     cfg.Link.NameTimeout,

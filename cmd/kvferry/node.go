@@ -60,7 +60,7 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 			log.Info("serving", "role", cfg.Role, "incarnation", uuid.UUID(id).String(), "pages", cfg.Pages, "page_bytes",
 				cfg.PageBytes)
 			served := n.serve(cmd, commands)
-			log.Info("draining", "at_most", cfg.Push.DrainTimeout, "remedy", "a second signal ends it at once")
+			log.Info("draining", "at_most", cfg.DrainTimeout, "remedy", "a second signal ends it at once")
 			// The context has ended, and closing has bounds of its own.
 			closed := n.close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/nixlnode"
@@ -106,8 +107,8 @@ func controlConfig(cfg *config.Config) zmq.Config {
 	return zmq.Config{
 		MaxConns:     int(cfg.Bounds.Conns),
 		MaxMessage:   cfg.Limits.MessageBytes,
-		Reconnect:    cfg.Link.BackoffMin,
-		ReconnectMax: cfg.Link.BackoffMax,
+		Reconnect:    time.Duration(cfg.Machine.BackoffMin),
+		ReconnectMax: time.Duration(cfg.Machine.BackoffMax),
 
 		MaxInbound:           int(cfg.Bounds.Guests),
 		InboundPerAddress:    int(cfg.Bounds.InboundPerAddress),

@@ -308,6 +308,32 @@ func (c *Config) check() error {
 	return nil
 }
 
+// Default returns the defaults of a configuration, but for those that depend on other fields: these are zero, and are put
+// in by [New]. It is what a file of a node that says nothing stands for.
+func Default() (c Config) {
+	c.Offering.Fill()
+	c.Common.Fill(0)
+	c.Memory.Fill()
+	c.GrantsMax = 0 // Ranks that register blocks have another one.
+	c.Store.Fill(0, 0)
+	c.Peers.Fill(0)
+	c.Engine.Fill()
+	c.Pending.Fill()
+	c.Deferred.Fill()
+	c.Pipeline.Fill(0)
+	c.Granting.Fill()
+	c.Reading.Fill()
+	c.Recalling.Fill()
+	c.Sharing.Fill()
+	c.Finding = registrar.DefaultSettings()
+	c.Layerwise.Fill()
+	c.Registering = register.Default()
+	if err := c.Tuning.fill(); err != nil {
+		panic(fmt.Sprintf("BUG: the defaults of Tuning: %v", err))
+	}
+	return c
+}
+
 // registers says whether the rank registers blocks of its engine's, or writes into registered ones.
 func (c *Config) registers() bool { return c.Geometry != nil }
 

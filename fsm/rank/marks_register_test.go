@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 )
 
-var rareMark = regexp.MustCompile(`(?m)^(?:rare|never) mark register/(\S+) `)
+var rareMark = regexp.MustCompile(`(?m)^(?:rare|never) mark (register/\S+) `)
 
 // rareMarksAreMet demands of transcripts which marks of registered blocks the simulator may not meet.
 func rareMarksAreMet(t *testing.T, met map[effects.Mark]bool) {
@@ -25,9 +25,9 @@ func rareMarksAreMet(t *testing.T, met map[effects.Mark]bool) {
 	if len(rare) == 0 {
 		t.Fatal("no mark of registrations is rare")
 	}
-	for i, name := range register.MarkNames() {
-		if rare[name] && !met[register.MarkReceptionsFull+effects.Mark(i)] {
-			t.Errorf("no transcript meets register/%s, and the simulator may not", name)
+	for _, m := range effects.NameMarks(nil, "register", register.Marks) {
+		if rare[m.Name] && !met[m.Mark] {
+			t.Errorf("no transcript meets %s, and the simulator may not", m.Name)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	}
 	for i, id := range m.Finished() {
 		if i > 0 && !e.Work.Left() {
-			e.Out.Mark(flow.MarkWordsCut)
+			e.Out.Mark(flow.Marks.WordsCut)
 			break
 		}
 		e.Work.Look()

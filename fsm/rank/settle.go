@@ -153,7 +153,7 @@ func (r *Rank) admit(e *flow.Env) {
 	c := e.Pending.Collects(&e.Env)
 	for idle := 0; idle < e.Pending.Classes() && e.Pending.Waits(); idle++ {
 		if !e.Work.Left() {
-			e.Out.Mark(flow.MarkLineCut)
+			e.Out.Mark(flow.Marks.LineCut)
 			return
 		}
 		h, ours := e.Pending.Next(c)

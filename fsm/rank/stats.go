@@ -138,47 +138,35 @@ func (r *Rank) Fetching(t effects.Ticket) bool {
 // KeyHash is what FactReady and its like say of a key in this life.
 func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.Hash(key) }
 
-// MarkNames names every coverage mark of every room.
-func MarkNames() []MarkName {
-	var all []MarkName
-	for _, room := range []struct {
+// MarkNames returns every coverage mark of a rank, with its name.
+func MarkNames() (all []effects.NamedMark) {
+	for _, set := range []struct {
 		name  string
-		first effects.Mark
-		names []string
+		marks any
 	}{
-		{"link", link.MarkInitMalformed, link.MarkNames()},
-		{"put", put.MarkPeersFull, put.MarkNames()},
-		{"push", push.MarkStoppedAsking, push.SourceMarkNames()},
-		{"pull", pull.MarkBackpressure, pull.SourceMarkNames()},
-		{"engine", engine.MarkReservesFull, engine.MarkNames()},
-		{"lease", lease.MarkRenewGone, lease.MarkNames()},
-		{"pipeline", staging.MarkFetchesFull, staging.MarkNames()},
-		{"store", store.MarkClaimsFull, store.MarkNames()},
-		{"pending", allocqueue.MarkAsksFull, allocqueue.MarkNames()},
-		{"land", landing.MarkAlreadySent, landing.MarkNames()},
-		{"lease", lease.MarkRenewed, lease.ReaderMarkNames()},
-		{"notice", notice.MarkHostsFull, notice.MarkNames()},
-		{"engine", engine.MarkGetsFull, engine.GetMarkNames()},
-		{"deferred", deferred.MarkFetchShort, deferred.MarkNames()},
-		{"flow", flow.MarkAllocMalformed, flow.TargetMarkNames()},
-		{"recall", recall.MarkRecallsFull, recall.MarkNames()},
-		{"loan", loan.MarkPrefixCut, loan.MarkNames()},
-		{"p2p", p2p.MarkLookupMalformed, p2p.MarkNames()},
-		{"bundle", bundle.MarkBundlesFull, bundle.MarkNames()},
-		{"layerwise", layerwise.MarkRunsFull, layerwise.MarkNames()},
-		{"register", register.MarkReceptionsFull, register.MarkNames()},
-		{"ended", outcomes.MarkFull, outcomes.MarkNames()},
-		{"end", end.MarkFull, end.MarkNames()},
+		{"link", link.Marks},
+		{"put", put.Marks},
+		{"push", push.Marks},
+		{"pull", pull.Marks},
+		{"engine", engine.Marks},
+		{"lease", lease.Marks},
+		{"pipeline", staging.Marks},
+		{"store", store.Marks},
+		{"pending", allocqueue.Marks},
+		{"land", landing.Marks},
+		{"notice", notice.Marks},
+		{"deferred", deferred.Marks},
+		{"flow", flow.Marks},
+		{"recall", recall.Marks},
+		{"loan", loan.Marks},
+		{"p2p", p2p.Marks},
+		{"bundle", bundle.Marks},
+		{"layerwise", layerwise.Marks},
+		{"register", register.Marks},
+		{"ended", outcomes.Marks},
+		{"end", end.Marks},
 	} {
-		for i, name := range room.names {
-			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})
-		}
+		all = effects.NameMarks(all, set.name, set.marks)
 	}
 	return all
-}
-
-// MarkName is a coverage mark and its name.
-type MarkName struct {
-	Mark effects.Mark
-	Name string
 }

@@ -155,7 +155,7 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 		return r.p2pOwner.Loans().LostAt(&e.Env, slot)
 	}
 	if h, q := e.Pending.At(slot); h != 0 && e.Pending.Lost(q) {
-		e.Out.Mark(allocqueue.MarkAskerLost)
+		e.Out.Mark(allocqueue.Marks.RequesterLost)
 		e.Work.Spend(1)
 		r.refuse(e, h, effects.Stale, flow.Cut())
 	}
@@ -220,7 +220,7 @@ func (r *Rank) sweepAbandoned(e *flow.Env, table uint8, slot int32) kernel.Where
 	case 1:
 		request, is, more := e.Store.ClaimAt(slot)
 		if is && e.Abandons.Ordered(request) {
-			e.Out.Mark(flow.MarkAbandoned)
+			e.Out.Mark(flow.Marks.Abandoned)
 			e.Work.Spend(1)
 			e.Store.EndClaimAt(slot, &e.Env)
 		}
@@ -229,7 +229,7 @@ func (r *Rank) sweepAbandoned(e *flow.Env, table uint8, slot int32) kernel.Where
 		return r.pullTarget.AbandonAt(e, slot)
 	case 3:
 		if h, q := e.Pending.At(slot); h != 0 && e.Abandons.Ordered(q.Who) {
-			e.Out.Mark(allocqueue.MarkAskAbandoned)
+			e.Out.Mark(allocqueue.Marks.RequestAbandoned)
 			e.Work.Spend(1)
 			r.refuse(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		}
@@ -239,7 +239,7 @@ func (r *Rank) sweepAbandoned(e *flow.Env, table uint8, slot int32) kernel.Where
 			return kernel.NextTable
 		}
 		if x := e.Landings.Standing(int(slot)); x != nil && e.Abandons.Ordered(x.Request) {
-			e.Out.Mark(landing.MarkGrantAbandoned)
+			e.Out.Mark(landing.Marks.GrantAbandoned)
 			e.Work.Spend(x.Size())
 			r.end(e, x, effects.Cancelled)
 		}

@@ -88,7 +88,7 @@ func newRigFrom(t testing.TB, text string) *rig {
 		t.Fatal(err)
 	}
 	for _, ports := range [][]uint16{cfg.InitPorts, cfg.AllocPorts, cfg.Pull.DonePorts, cfg.Share.LookupPorts,
-		cfg.Recall.QueryPorts} {
+		cfg.QueryPorts} {
 		clear(ports)
 	}
 	n, err := runtime.Open(t.Context(), cfg, runtime.WithAttachable(), runtime.WithControl(zmq.Config{}.Opener()),

@@ -89,7 +89,7 @@ func (c *comparison) modes() {
 				"all offers; give the sender's pd_peer_host as an address, or set link.peer_names: true at the receiver",
 			s.PeerHost)
 	}
-	if a, b := c.a.Push.ReplyForm, c.b.Push.ReplyForm; a != b && c.sender.Push.ReplyForm != protocol.FormAscend {
+	if a, b := c.a.Machine.ReplyForm, c.b.Machine.ReplyForm; a != b && c.sender.Machine.ReplyForm != protocol.FormAscend {
 		c.add(ownPath("reply_form"), b,
 			"%s has %v; the receiver decides and the sender reads every form, so remove it from the sender", c.a.Name, a)
 	}
@@ -120,7 +120,7 @@ func (c *comparison) chunks() {
 // pages is the layout by which an end is compared: of chunks of all layers if the other one has such pages.
 func (c *comparison) pages(of *Config) protocol.Layout {
 	if c.sender.Layerwise.Enabled && !c.receiver.Layerwise.Enabled && of == c.sender {
-		if whole, _, ok := of.Layout.Whole(of.Layerwise.Layers); ok {
+		if whole, _, ok := of.Layout.Whole(of.Machine.Layers); ok {
 			return whole
 		}
 	}
@@ -136,7 +136,7 @@ func oneToken(l protocol.Layout) protocol.Shape {
 func (c *comparison) describe(of *Config) string {
 	pages, bytes := c.pages(of), of.PageBytes
 	if pages != of.Layout {
-		bytes *= uint64(of.Layerwise.Layers)
+		bytes *= uint64(of.Machine.Layers)
 	}
 	return fmt.Sprintf("shape %v, pages of %d bytes", pages.Shape, bytes)
 }
@@ -174,22 +174,22 @@ func (c *comparison) hccl() {
 }
 
 func (c *comparison) times() {
-	if s, r := c.sender.Link.RequestTimeout, c.receiver.Push.AllocTimeout; s <= r {
+	if s, r := c.sender.Machine.ReplyTimeout, c.receiver.Machine.AllocTimeout; s <= r {
 		c.addOfBoth(value{ownPath("link.request_timeout"), s}, value{c.receiver.allocTimeoutKey, r},
 			"the sender waits %v for an answer and the receiver's allocations up to %v for pages, so a refusal would come too "+
 				"late; make the sender's link.request_timeout longer", s, r)
 	}
-	leased := !c.sender.Pull.Enabled || c.sender.Recall.Enabled // What the sender is granted.
-	if g, l := c.sender.Push.LeaseGuard, c.receiver.Push.Lease; leased && g >= l {
+	leased := !c.sender.Pull.Enabled || c.sender.Machine.Recalls // What the sender is granted.
+	if g, l := c.sender.Machine.LeaseGuard, c.receiver.Machine.Lease; leased && g >= l {
 		c.addOfBoth(value{ownPath("lease_guard"), g}, value{ownPath("lease"), l},
 			"the receiver's grants stand for %v and the sender starts nothing in their last %v, so nothing would ever be sent; "+
 				"make the sender's lease_guard shorter, or the receiver's lease longer", l, g)
 	}
-	if ttl, guard := c.sender.Pull.TTL, c.receiver.Push.LeaseGuard; c.sender.Pull.Enabled && ttl <= guard {
+	if ttl, guard := c.sender.Machine.PullTTL, c.receiver.Machine.LeaseGuard; c.sender.Pull.Enabled && ttl <= guard {
 		c.addOfBoth(value{"pd_pull_pending_ttl", ttl}, value{ownPath("lease_guard"), guard},
 			"the sender's offers stand for %v and the receiver starts no read in their last %v, so it would never read; make "+
 				"the sender's pd_pull_pending_ttl longer, or the receiver's lease_guard shorter", ttl, guard)
-	} else if lead := c.receiver.Pull.LeadMin; c.sender.Pull.Enabled && c.receiver.Pull.Delay && ttl <= guard+lead {
+	} else if lead := c.receiver.Machine.LeadMin; c.sender.Pull.Enabled && c.receiver.Pull.Delay && ttl <= guard+lead {
 		c.addOfBoth(value{"pd_pull_pending_ttl", ttl}, value{ownPath("pull.lead_min"), lead},
 			"the sender's offers stand for %v and the receiver keeps none that ends within its lease_guard of %v and %v more, "+
 				"so it would refuse all; make the sender's pd_pull_pending_ttl longer, or the receiver's pull.lead_min shorter",

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -132,7 +133,7 @@ func (c *directoryComparison) hostsOf(d *Directory) []string {
 // of kvferry's hear of that time and send theirs in time, whatever their file says, unless they take the directory for
 // LMCache's own controller.
 func (c *directoryComparison) heartbeats(d *Directory) {
-	s := &c.node.Share
+	s, beat := &c.node.Share, time.Duration(c.node.Machine.Directory.Beat)
 	within := d.Silence / protocol.HeartbeatsWithin
 	switch {
 	case s.Vanilla:
@@ -141,27 +142,27 @@ func (c *directoryComparison) heartbeats(d *Directory) {
 		if d.Silence == 0 {
 			break
 		}
-		if d.beats() && s.Beat > within {
-			c.add(heartbeatKey, s.Beat, "%s forgets a worker that is silent for %v, and would forget this node between "+
+		if d.beats() && beat > within {
+			c.add(heartbeatKey, beat, "%s forgets a worker that is silent for %v, and would forget this node between "+
 				"heartbeats; write %v or less, or make its %s longer", d.Name, d.Silence, within, workerTimeoutKey)
 		} else if !d.beats() && !d.OnlyBeats {
 			c.add(ownPath(vanillaKey), true, "%s forgets every worker that is silent for %v and has no port for heartbeats, so "+
 				"it would forget this node while nothing changes; give %s a heartbeat port, or set its %s: auto", d.Name,
 				d.Silence, monitorPortsKey, healthCheckKey)
 		}
-	case d.Silence > 0 && s.Beat > within:
-		c.note(heartbeatKey, s.Beat, "the node sends a heartbeat every %v: %s forgets a worker that is silent for %v", within,
+	case d.Silence > 0 && beat > within:
+		c.note(heartbeatKey, beat, "the node sends a heartbeat every %v: %s forgets a worker that is silent for %v", within,
 			d.Name, d.Silence)
 	}
 }
 
 // batches finds messages of the node that are too long for the directory.
 func (c *directoryComparison) batches(d *Directory) {
-	s, most := &c.node.Share, d.Tables.BatchHashes
+	own, most := &c.node.Machine.Directory, int(d.Tables.BatchHashes)
 	for _, b := range []struct {
 		key  string
-		size uint32
-	}{{operationsKey, s.Operations}, {syncBatchKey, s.SyncBatch}} {
+		size int
+	}{{operationsKey, own.Operations}, {syncBatchKey, own.SyncBatch}} {
 		if b.size > most {
 			c.add(b.key, b.size, "%s takes %d in a message and would refuse this node's; write no more, or raise its %s",
 				d.Name, most, ownPath(batchHashesKey))

@@ -1,6 +1,8 @@
 package config
 
-import "github.com/kvferry/kvferry/protocol"
+import (
+	"github.com/kvferry/kvferry/protocol"
+)
 
 // ranks compares how many ranks the lists of both ends serve.
 func (c *comparison) ranks() {

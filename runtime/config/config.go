@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -120,11 +121,17 @@ type Config struct {
 	Offload          bool
 	maxPrefillTokens uint32
 	poolKey          string // that says the pool's size
-	allocTimeoutKey  string // that says Push.AllocTimeout
+	allocTimeoutKey  string // that says Machine.AllocTimeout
 
-	Push      Push
+	// Machine is the part of the configuration of the node's machine that the file's keys set, field by field. The rest
+	// of it follows when the node opens: see package runtime.
+	Machine rank.Config
+	// QueryPorts are where a receiver is asked what may be read back from it (Machine.Recalls), by rank; empty at a sender.
+	QueryPorts []uint16
+	// DrainTimeout bounds a graceful close.
+	DrainTimeout time.Duration
+
 	Pull      Pull
-	Recall    Recall
 	Layerwise Layerwise
 	Register  Register
 	Share     Share
@@ -148,50 +155,8 @@ type Config struct {
 	Notes []Problem
 }
 
-// Push is how a push runs; what its name does not tie to pushing holds for pull as well.
-type Push struct {
-	// ReplyForm is how a receiver answers an AllocRequest.
-	ReplyForm protocol.ReplyForm
-	// PutTimeout, GetTimeout and AllocTimeout bound a sender's Put, a receiver's Get and the time
-	// an allocation may wait for pages.
-	PutTimeout, GetTimeout, AllocTimeout time.Duration
-	// AllocFailBackoff is how long a sender leaves a receiver alone that could not allocate.
-	AllocFailBackoff time.Duration
-	// Retention is how long a chunk is kept for its request, from its landing.
-	Retention time.Duration
-	// Cache: a receiver keeps what nobody expects any more until its page is wanted for another chunk.
-	Cache bool
-	// Lease is how long a write grant stands; on leased planes what follows it is quarantine.
-	Lease time.Duration
-	// LeaseGuard is how long before a grant's end its holder starts nothing more under it; shorter than Lease.
-	LeaseGuard time.Duration
-	// ClockDriftPPM bounds how far the clocks of two nodes run apart, in millionths; leased planes rest on it.
-	ClockDriftPPM uint32
-	// RequestTTL is how long a sender remembers an idle request, and AbandonTTL how long a receiver refuses an abandoned
-	// one.
-	RequestTTL, AbandonTTL time.Duration
-	// DrainTimeout bounds a graceful close.
-	DrainTimeout time.Duration
-	// PeerShareBP is the part of the pool, in basis points, that one peer may have granted to it or in
-	// quarantine because of it. All peers without our extensions together count as one.
-	PeerShareBP uint32
-	// EngineShareBP is the part of the pool, in basis points, that the engine of a node of both sides may have reserved.
-	EngineShareBP uint32
-}
-
 // Link is how connections come to be.
 type Link struct {
-	// RequestTimeout bounds one request and its reply, those of a handshake included.
-	RequestTimeout time.Duration
-	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and how many a
-	// receiver takes on one; the smaller of the two counts.
-	Window uint32
-	// CarryBytes is how large chunks are at the most, all of a put together, that go with the question for their pages.
-	CarryBytes uint64
-	// BackoffMin and BackoffMax bound the growing pause between attempts to connect.
-	BackoffMin, BackoffMax time.Duration
-	// UnfitBackoff is how long a receiver of another kind is left alone.
-	UnfitBackoff time.Duration
 	// HandshakeTimeout is how long a connection of a peer may take to shake hands, MessageTimeout how long one of its
 	// messages may take to arrive.
 	HandshakeTimeout, MessageTimeout time.Duration
@@ -202,20 +167,16 @@ type Link struct {
 	PeerNames bool
 }
 
-// Bounds are the sizes of tables. At each bound something newer is refused, or waits.
+// Bounds are the sizes of tables of the driver, and those that bound more than one table of its machine. At each bound
+// something newer is refused, or waits.
 type Bounds struct {
-	Peers uint32 // peers with a handshake
 	Conns uint32 // connections, those without a handshake included
 	// Guests are connections of peers to this node, GuestsPerAddress those of one address, 0 chooses by the limit of open
 	// files. Strangers are those of one address that have not shaken hands.
 	Guests, InboundPerAddress, Strangers uint32
 
-	Commands     uint32 // engine commands in progress
-	RequestBytes uint32 // of the id of a request that a Put names
-	Waiters      uint32 // allocations that wait for pages, over all peers
-	WaitingBytes uint64 // of those, over all peers
-	Mailbox      uint32 // inbound messages not yet stepped
-	RowsPerStep  uint32 // of tables that one step ends, where one event ends many
+	Commands uint32 // engine commands in progress
+	Mailbox  uint32 // inbound messages not yet stepped
 }
 
 // Pool is of what kind the memory of the pool is, where that is host memory.

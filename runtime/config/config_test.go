@@ -13,7 +13,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -81,10 +83,10 @@ func TestReceiver(t *testing.T) {
 	if e, served := c.TCPEndpoint(1); !served || e != (protocol.Endpoint{Host: "10.0.0.2"}) {
 		t.Errorf("got TCP endpoint %v, %v", e, served)
 	}
-	p := c.Push
-	if p.AllocTimeout != 2*time.Second || p.PutTimeout != 30*time.Second || p.PeerShareBP != 5000 ||
-		p.ReplyForm != protocol.FormAscend {
-		t.Errorf("got push %+v", p)
+	m := &c.Machine
+	if m.AllocTimeout != 2*effects.Second || m.PutTimeout != 30*effects.Second || m.PeerSharePct != 50 ||
+		m.ReplyForm != protocol.FormAscend {
+		t.Errorf("got %+v", m)
 	}
 	if c.Limits != protocol.DefaultLimits() {
 		t.Errorf("got limits %+v, the defaults differ from protocol's", c.Limits)
@@ -130,10 +132,11 @@ extra_config:
     data: {copy_threads: 2, tcp_host: "[fd00::1]", shm_dir: /run/kvferry, nt_threshold_bytes: 1_048_576}
     log: {level: debug, format: json}
 `)
-	p := c.Push
-	if p.ReplyForm != protocol.FormAsync2 || p.PutTimeout != 2500*time.Millisecond ||
-		p.GetTimeout != 250*time.Millisecond || p.AllocTimeout != time.Second || p.PeerShareBP != 1200 || !p.Cache {
-		t.Errorf("got push %+v", p)
+	m := &c.Machine
+	if m.ReplyForm != protocol.FormAsync2 || m.PutTimeout != 2500*effects.Millisecond ||
+		m.GetWaitMax != 250*effects.Millisecond || m.AllocTimeout != effects.Second || m.PeerSharePct != 12 ||
+		m.Retention != store.Cache {
+		t.Errorf("got %+v", m)
 	}
 	if want := (protocol.Shape{Dims: [4]uint32{1, 61, 256, 576}, N: 4}); c.Layout.Shape != want ||
 		c.Layout.Format != protocol.FormatKVMLA {
@@ -154,12 +157,12 @@ extra_config:
 // With use_layerwise a page holds one layer, and a pool as many times more.
 func TestLayerwise(t *testing.T) {
 	c := mustParse(t, receiverYAML+"use_layerwise: true\n")
-	l := c.Layerwise
+	l := &c.Machine
 	if l.Layers != 36 || c.PageBytes != 18_874_368/36 || c.Pages != 64*36 || c.Layout.Shape.Dims[1] != 1 {
 		t.Errorf("got %d layers, %d pages of %d bytes, layout %v", l.Layers, c.Pages, c.PageBytes, c.Layout.Shape)
 	}
-	if l.Bundles != 0 || l.WholeChunks || l.BundleTTL != c.Push.Lease || l.BundleMax != 10*c.Push.Lease {
-		t.Errorf("got %+v", l)
+	if l.BundlesMax != 0 || l.WholeChunks || l.BundleTTL != 0 || l.BundleMost != 0 { // The machine's defaults.
+		t.Errorf("got %+v", l.Bundling)
 	}
 	c = mustParse(t, senderYAML+"use_layerwise: true\n")
 	mla := protocol.Layout{Format: protocol.FormatKVMLA, Dtype: protocol.DtypeBFloat16,
@@ -167,8 +170,8 @@ func TestLayerwise(t *testing.T) {
 	if err := c.SetLayout(mla); err != nil {
 		t.Fatal(err)
 	}
-	if l := c.Layerwise; l.Layers != 61 || c.PageBytes != 256*576*2 || l.MergeBytes != 8<<20 || l.Runs != 256 {
-		t.Errorf("got %d layers, pages of %d bytes, %+v", l.Layers, c.PageBytes, l)
+	if l := &c.Machine; l.Layers != 61 || c.PageBytes != 256*576*2 || l.MergeBytes != 8<<20 || l.RunsMax != 256 {
+		t.Errorf("got %d layers, pages of %d bytes, %+v", l.Layers, c.PageBytes, l.Layerwise)
 	}
 	mla.Format, mla.Shape = protocol.FormatKV2TD, protocol.Shape{Dims: [4]uint32{2, 256, 576}, N: 3}
 	var e *Error
@@ -203,7 +206,8 @@ func TestRegister(t *testing.T) {
 		g.Layers[2] != (geometry.Layer{Number: 2, Group: geometry.Shared}) {
 		t.Errorf("got %+v: %v", g, g.Check())
 	}
-	if r := c.Register; r.Lease != 30*time.Second || r.Timeout != 480*time.Second || r.Window != 256 {
+	if r := c.Machine.Registering; r.RegistrationLease != 30*effects.Second || r.RegisterTimeout != 480*effects.Second ||
+		r.RegisterWindow != 256 {
 		t.Errorf("got %+v", r)
 	}
 	if receiver := mustParse(t, receiverYAML); receiver.Geometry(0) != nil {
@@ -278,8 +282,8 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 	if e, _ := c.AllocEndpoint(0); e.Port != 9400 {
 		t.Errorf("got %v", e)
 	}
-	if c.Push.Lease != 12500*time.Millisecond || c.Layout.Shape.Dims[1] != 18 || c.Layout.Shape.Dims[3] != 512 {
-		t.Errorf("got lease %v, layout %v: only what the variable names is overridden", c.Push.Lease, c.Layout.Shape)
+	if c.Machine.Lease != 12500*effects.Millisecond || c.Layout.Shape.Dims[1] != 18 || c.Layout.Shape.Dims[3] != 512 {
+		t.Errorf("got lease %v, layout %v: only what the variable names is overridden", c.Machine.Lease, c.Layout.Shape)
 	}
 }
 

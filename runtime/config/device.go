@@ -1,6 +1,8 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // A DeviceKind says what kind of memory a pool is of.
 type DeviceKind uint8

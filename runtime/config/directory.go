@@ -76,7 +76,8 @@ func ParseDirectory(name string, data []byte, env func(string) (string, bool), g
 		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name, Line: at.Line, Column: at.Column, Field: at.Value,
 			Remedy: "this file describes a node and no directory: run kvferry agent or kvferry node --config with it"}}}
 	}
-	d := &draft{schema: &directorySchema, found: map[string]setting{}, arguments: given}
+	d := newDraft(&directorySchema)
+	d.arguments = given
 	d.directory.Name = name
 	if err := d.read(name, data, env, d.validateDirectory); err != nil {
 		return nil, err

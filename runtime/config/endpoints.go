@@ -1,11 +1,13 @@
 package config
 
-import "github.com/kvferry/kvferry/protocol"
+import (
+	"github.com/kvferry/kvferry/protocol"
+)
 
 // Ranks is how many ranks the port lists serve; 0 for a sender without ports, which serves any.
 func (c *Config) Ranks() int {
 	// All lists that are given are equally long.
-	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.Recall.QueryPorts), len(c.Data.TCPPorts),
+	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.QueryPorts), len(c.Data.TCPPorts),
 		len(c.Share.LookupPorts), len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts),
 		len(c.NIXL.Ports))
 }
@@ -31,7 +33,7 @@ func (c *Config) DoneEndpoint(rank int) (protocol.Endpoint, bool) {
 // QueryEndpoint returns where a receiver's rank is asked what may be read back, or false if it takes no such question
 // or the list does not reach rank.
 func (c *Config) QueryEndpoint(rank int) (protocol.Endpoint, bool) {
-	return endpoint(c.PeerHost, c.Recall.QueryPorts, rank)
+	return endpoint(c.PeerHost, c.QueryPorts, rank)
 }
 
 // LookupEndpoint returns where a rank that shares is asked what it has, or false if it does not or the list does not
@@ -80,7 +82,7 @@ func (c *Config) listens() (all []listening) {
 	if c.Role.Receives() {
 		add(c.PeerHost, allocPortKey, allocPortKey, c.AllocPorts)
 	}
-	add(c.PeerHost, queryPortKey, queryPortKey, c.Recall.QueryPorts)
+	add(c.PeerHost, queryPortKey, queryPortKey, c.QueryPorts)
 	if c.Pull.doneFromAlloc {
 		add(c.PeerHost, allocPortKey, "the pull-done port (pd_peer_alloc_port + 100)", c.Pull.DonePorts)
 	} else {

@@ -1,6 +1,8 @@
 package config
 
-import "time"
+import (
+	"time"
+)
 
 // Gateway is how a gateway to engines of vLLM that know nothing of kvferry runs (runtime/gateway), in a program that
 // opens one. Without register.engine_id and transfer_channel nixl none of it has an effect.

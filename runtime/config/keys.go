@@ -11,8 +11,11 @@ type key struct {
 	name    string   // at the top of the file; for our own keys, below extra_config.kvferry
 	aliases []string // older names that LMCache still reads
 	kind    kind
-	// def is the default as one would write it, read like any other value; "" is none.
+	// def is the default as one would write it, read like any other value. It is "" for a key without a default, and for one
+	// that sets a field of the machine's configuration whose default is the machine's (see standard).
 	def string
+	// follows: the default depends on other keys, as doc says.
+	follows bool
 	// role is who reads the key, and whether it must be given; for LMCache's keys only.
 	role string
 	doc  string // one sentence, Markdown, without a full stop
@@ -21,6 +24,17 @@ type key struct {
 	// idle is the note on a key that is read and has no effect; "" for the others.
 	idle string
 }
+
+// standard returns the default as one would write it in a file; "" if the key has none.
+func (k *key) standard() string {
+	if k.def != "" || k.follows || k.kind.show == nil {
+		return k.def
+	}
+	return k.kind.show(unsaid)
+}
+
+// unsaid is the draft of a file that says nothing.
+var unsaid = newDraft(nil)
 
 const ownPrefix = "extra_config.kvferry."
 

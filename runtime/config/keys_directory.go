@@ -25,15 +25,15 @@ const (
 
 // controllerKeys are LMCache's for its controller.
 var controllerKeys = []key{
-	{name: controllerHostKey, kind: kind{"host, or `0.0.0.0`, `::` or `*` for every interface", readBindHost},
+	{name: controllerHostKey, kind: kind{takes: "host, or `0.0.0.0`, `::` or `*` for every interface", read: readBindHost},
 		def: "127.0.0.1",
 		doc: "where its sockets are bound. Workers of other hosts reach it by another address of its host only; anybody " +
 			"who reaches it can register workers, so choose one of a network that you trust. LMCache's standard is every " +
 			"interface"},
-	{name: monitorPortsKey, kind: kind{"a mapping of `pull`, `reply` and, optionally, `heartbeat`, or a list of such",
-		readMonitors}, def: `{"pull": 8300, "reply": 8400}`,
+	{name: monitorPortsKey, kind: kind{takes: "a mapping of `pull`, `reply` and, optionally, `heartbeat`, or a list of such",
+		read: readMonitors}, def: `{"pull": 8300, "reply": 8400}`,
 		doc: "ports of the sockets for workers; with `heartbeat`, those that register are told to send theirs there"},
-	{name: healthCheckKey, kind: kind{"auto, -1, or seconds from 1", readHealthCheck}, def: healthAuto,
+	{name: healthCheckKey, kind: kind{takes: "auto, -1, or seconds from 1", read: readHealthCheck}, def: healthAuto,
 		doc: "which workers are forgotten: with `auto` one that sends heartbeats when it was silent for " +
 			"`lmcache_worker_timeout`, and any other when it has had no connection and said nothing for as long; with -1, " +
 			"LMCache's standard, none; with a number each that was silent for as long. How often LMCache looks means nothing " +
@@ -78,7 +78,7 @@ var directoryKeys = []key{
 		kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.directory.Tables.Fade }),
 		def:  "600", doc: "after which what a worker told before a gap is not believed, if no full sync came, as from one " +
 			"that sends no heartbeats"},
-	{name: sharedLogKey, kind: kind{"host:port", readSharedLog},
+	{name: sharedLogKey, kind: kind{takes: "host:port", read: readSharedLog},
 		doc: "a Valkey server, or Redis from 6.2, by which directories tell each other; all that name it know the same"},
 	{name: "directory.log_stream", kind: word(func(d *draft) *string { return &d.directory.Shared.Stream }),
 		def: "kvferry:directory", doc: "the key of the stream there"},
@@ -143,7 +143,7 @@ func readSharedLog(d *draft, n *yaml.Node) (Code, string) {
 
 // word reads a text of this machine's, which is nobody's to judge.
 func word(field func(*draft) *string) kind {
-	return kind{"text", func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: "text", read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
 		if !isScalar || s == "" || len(s) > wordMost {
 			return Range, "write 1 to 512 bytes of text"

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
 
 // Who reads a key, as documentation says it.
 const (
@@ -33,9 +37,9 @@ var lmcacheKeys = []key{
 	{name: "pd_buffer_size", aliases: []string{"nixl_buffer_size"}, role: bothMust,
 		kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.BufferBytes }),
 		doc:  "the page pool, rounded up to whole pages"},
-	{name: deviceKey, role: bothMust, kind: kind{"cpu, npu, npu:0 or cuda", readDevice},
+	{name: deviceKey, role: bothMust, kind: kind{takes: "cpu, npu, npu:0 or cuda", read: readDevice},
 		doc: "where the pool lies: in host memory, or on an [NPU](#ascend-npus); `cuda` is taken, with a note, for `cpu`"},
-	{name: legacyDeviceKey, role: byBoth, kind: kind{"cpu, npu, npu:0 or cuda", readLegacyDevice},
+	{name: legacyDeviceKey, role: byBoth, kind: kind{takes: "cpu, npu, npu:0 or cuda", read: readLegacyDevice},
 		doc: "`pd_buffer_device` of older files; no effect beside that"},
 	{name: "pd_peer_host", aliases: []string{"nixl_peer_host"}, role: receiverPulled,
 		kind: host(func(d *draft) *string { return &d.cfg.PeerHost }),
@@ -56,15 +60,14 @@ var lmcacheKeys = []key{
 		def: "false",
 		doc: "tell no proxy; then a sender needs no `pd_proxy_*`"},
 	{name: "pd_alloc_fail_backoff_ttl", role: byBoth,
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.AllocFailBackoff }),
-		def:  "2.0",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BreakerTTL }),
 		doc: "how long a sender leaves a receiver alone that could not allocate; for a receiver, how long the allocation " +
 			"of a batch waits for pages"},
 	{name: "pd_allocation_timeout_sec", role: byReceiver,
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.allocTimeout }),
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.allocTimeout }),
 		doc:  "the same, of a receiver alone; `pd_alloc_fail_backoff_ttl` if unset"},
 	{name: "pd_shutdown_timeout_sec", role: byBoth,
-		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.DrainTimeout }),
+		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.DrainTimeout }),
 		def:  "5.0", doc: "how long a graceful close may take"},
 	{name: "pd_condition_poll_interval_sec", role: byBoth,
 		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.unused }),
@@ -77,9 +80,9 @@ var lmcacheKeys = []key{
 		idle: "no effect: there is one implementation; what a receiver answers is extra_config.kvferry.reply_form",
 		doc:  "no effect; what a receiver answers is `extra_config.kvferry.reply_form`"},
 	{name: "retrieve_locations", aliases: []string{"pd_retrieve_locations"}, role: byReceiver,
-		kind: kind{"list of backends", readRetrieveLocations}, doc: "for a receiver only `[PDBackend]`"},
+		kind: kind{takes: "list of backends", read: readRetrieveLocations}, doc: "for a receiver only `[PDBackend]`"},
 	{name: "store_location", aliases: []string{"pd_store_location"}, role: byReceiver,
-		kind: kind{"backend", readStoreLocation}, doc: "for a receiver anything but `PDBackend`"},
+		kind: kind{takes: "backend", read: readStoreLocation}, doc: "for a receiver anything but `PDBackend`"},
 
 	{name: "pd_pull_mode", role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Pull.Enabled }), def: "false",
 		doc: "the sender offers its pages and the receiver reads them; equal on both ends"},
@@ -95,21 +98,20 @@ var lmcacheKeys = []key{
 		doc: "the size of the pool where that is host memory: with `pd_use_cpu_offload`, or `pd_buffer_device: cpu`; " +
 			"`pd_buffer_size` if unset or 0"},
 	{name: "pd_pull_pending_ttl", role: byPulled, kind: duration(time.Second, 24*time.Hour,
-		func(d *draft) *time.Duration { return &d.cfg.Pull.TTL }),
-		def: "360.0", doc: "how long an offer stands that nobody reports as read; its pages are pinned until then"},
+		func(d *draft) *effects.Duration { return &d.cfg.Machine.PullTTL }),
+		doc: "how long an offer stands that nobody reports as read; its pages are pinned until then"},
 	{name: "pd_handoff_lease_ttl", role: byPuller,
 		kind: duration(0, 24*time.Hour, func(d *draft) *time.Duration { return &d.unused }), def: "300.0",
 		idle: "no effect: how long a chunk waits for its request is extra_config.kvferry.retention",
 		doc:  "no effect; how long a chunk waits for its request is `extra_config.kvferry.retention`"},
 	{name: "pd_pull_backpressure_reserve_pct", role: byPulled,
-		kind: reserve(func(d *draft) *uint32 { return &d.cfg.Pull.ReservePPM }),
-		def:  "2.0",
+		kind: reserve(func(d *draft) *uint32 { return &d.cfg.Machine.ReservePPM }),
 		doc: "the part of the pool that is never offered: at most floor(pages × (1 − it / 100)) are; what is put beyond " +
 			"waits its turn"},
-	{name: bidirectionalKey, role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Recall.Enabled }),
+	{name: bidirectionalKey, role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Machine.Recalls }),
 		def: "false",
 		doc: "a sender may read back what a receiver still has; needs `pd_peer_query_port` there, and makes it a cache"},
-	{name: queryPortKey, role: byReceiver, kind: kind{queryPorts.takes, readQueryPorts},
+	{name: queryPortKey, role: byReceiver, kind: kind{takes: queryPorts.takes, read: readQueryPorts},
 		doc: "where senders ask what it has; needs `pd_bidirectional`"},
 	{name: layerwiseKey, role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Layerwise.Enabled }),
 		def: "false",

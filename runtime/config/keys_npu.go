@@ -39,7 +39,7 @@ var npuKeys = []key{
 		doc: "tries after the first; the variable `HCCL_RDMA_RETRY_CNT` overrides it"},
 	{name: "hccl.traffic_class", kind: trafficClass(func(d *draft) *uint32 { return &d.cfg.HCCL.TrafficClass }),
 		doc: "RoCE's traffic class; left to HCCL (`HCCL_RDMA_TC`, else 132) if unset"},
-	{name: "hccl.service_level", kind: integer(0, 7, func(d *draft) *uint32 { return &d.cfg.HCCL.ServiceLevel }),
+	{name: "hccl.service_level", kind: integer(0, 7, func(d *draft) *uint32 { return &d.cfg.HCCL.ServiceLevel }), follows: true,
 		doc: "RoCE's service level; left to HCCL (`HCCL_RDMA_SL`, else 4) if unset"},
 	{name: "hccl.transfer_timeout",
 		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.HCCL.TransferTimeout }), def: "0",

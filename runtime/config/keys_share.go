@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -54,17 +55,17 @@ var shareKeys = []key{
 			"enough; else it bounds what the engine may hold of peers' chunks at a time"},
 	{name: "p2p_pull_mode", kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Pull }), def: "false",
 		doc: "this node reads what it asks for; else its peers write it into pages that it grants with the question"},
-	{name: "p2p_delay_pull", kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Delay }), def: "false",
+	{name: "p2p_delay_pull", kind: boolean(func(d *draft) *bool { return &d.cfg.Machine.Keeps }), def: "false",
 		doc: "chunks may stay with peers until the engine fetches them; needs `p2p_pull_mode`"},
 	{name: "p2p_pull_pending_ttl",
-		kind: duration(leastTTL, 24*time.Hour, func(d *draft) *time.Duration { return &d.p2pTTL }),
+		kind: duration(leastTTL, 24*time.Hour, func(d *draft) *effects.Duration { return &d.p2pTTL }),
 		doc:  "as `extra_config.p2p_pull_pending_ttl`, which goes before it"},
 	{name: "p2p_sync_lookup_cache_ttl",
-		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.Keep }), def: "5.0",
-		doc: "how long what a controller answered is believed; 0: not at all"},
+		kind: duration(0, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.Directory.Keep }),
+		doc:  "how long what a controller answered is believed; 0: not at all"},
 	{name: "p2p_sync_lookup_cache_max_entries",
-		kind: integer(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Share.Kept }), def: "1024",
-		doc: "answers that are kept"},
+		kind: integer(0, 1<<20, func(d *draft) *int { return &d.cfg.Machine.Directory.Kept }),
+		doc:  "answers that are kept"},
 	{name: controllerKey, kind: boolean(func(d *draft) *bool { return &d.controller }), def: "false",
 		doc: "controllers, or directories of kvferry's, are told what this node has, and asked; needs `enable_p2p`. Of a " +
 			"chunk that a peer put they are told only if its hash has at most 64 bits"},
@@ -79,9 +80,9 @@ var shareKeys = []key{
 		kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Share.WorkerPorts }),
 		doc:  "what controllers are told of this node's port for requests of theirs; nothing is served there"},
 	{name: heartbeatKey,
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.Beat }), def: "10",
-		doc: "between two heartbeats"},
-	{name: localSizeKey, kind: kind{"GiB, with decimals", readLocalSize}, def: "5.0",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.Directory.Beat }),
+		doc:  "between two heartbeats"},
+	{name: localSizeKey, kind: kind{takes: "GiB, with decimals", read: readLocalSize}, def: "5.0",
 		doc: "the page pool of a node that shares and has no `pd_buffer_size`"},
 }
 
@@ -90,38 +91,39 @@ const leastTTL = 16 * time.Second
 
 // extraKeys are LMCache's keys of sharing that stand below extra_config.
 var extraKeys = []key{
-	{name: extraTTLKey, kind: duration(leastTTL, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.TTL }),
+	{name: extraTTLKey, kind: duration(leastTTL, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.ShareTTL }), follows: true,
 		doc: "how long a peer may read what it asked for; 60 s if unset, and above 15 s, or LMCache-Ascend's peers refuse " +
 			"it"},
 	{name: extraPrefix + "p2p_max_retry_count",
-		kind: integer(1, 100, func(d *draft) *uint32 { return &d.cfg.Share.Tries }),
-		def:  "3", doc: "how often a peer is asked whose connection is lost"},
+		kind: integer(1, 100, func(d *draft) *uint32 { return &d.cfg.Machine.Tuning.AttemptsMax }),
+		doc:  "how often a peer is asked whose connection is lost"},
 	{name: extraPrefix + "p2p_lookup_timeout_s",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.LookupTimeout }),
-		def:  "3.0", doc: "a peer's answer; then it is a miss"},
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.LookupTimeout }),
+		doc:  "a peer's answer; then it is a miss"},
 	{name: syncGetKey,
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.GetTimeout }),
-		doc:  "a whole get; thrice `p2p_lookup_timeout_s` and 2 s if unset"},
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BringTimeout }), follows: true,
+		doc: "a whole get; thrice `p2p_lookup_timeout_s` and 2 s if unset"},
 	{name: extraPrefix + "p2p_sync_controller_lookup_timeout_ms",
-		kind: integer(1, 3_600_000, func(d *draft) *uint32 { return &d.askingMS }), def: "500",
-		doc: "a controller's answer; then the next is asked"},
+		kind: milliseconds(1, 3_600_000, func(d *draft) *effects.Duration { return &d.cfg.Machine.Directory.Asking }),
+		doc:  "a controller's answer; then the next is asked"},
 	{name: operationsKey,
-		kind: integer(1, 4096, func(d *draft) *uint32 { return &d.cfg.Share.Operations }),
-		def:  "50", doc: "changes in one report to a controller"},
+		kind: integer(1, 4096, func(d *draft) *int { return &d.cfg.Machine.Directory.Operations }),
+		doc:  "changes in one report to a controller"},
 	{name: extraPrefix + "kv_msg_batch_timeout",
-		kind: duration(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Share.Report }), def: "0.01",
-		doc: "how long changes wait for more of them"},
+		kind: duration(0, time.Minute, func(d *draft) *effects.Duration { return &d.cfg.Machine.Directory.Report }),
+		doc:  "how long changes wait for more of them"},
 	{name: syncBatchKey,
-		kind: integer(1, 4096, func(d *draft) *uint32 { return &d.cfg.Share.SyncBatch }),
-		def:  "2000", doc: "slots of the store that one batch of a full sync tells of"},
+		kind: integer(1, 4096, func(d *draft) *int { return &d.cfg.Machine.Directory.SyncBatch }),
+		doc:  "slots of the store that one batch of a full sync tells of"},
 	{name: extraPrefix + "full_sync_batch_interval_ms",
-		kind: integer(0, 60_000, func(d *draft) *uint32 { return &d.syncPauseMS }), def: "5", doc: "between two batches"},
+
+		kind: milliseconds(0, 60_000, func(d *draft) *effects.Duration { return &d.cfg.Machine.Directory.SyncPause }),
+		doc:  "between two batches"},
 	{name: extraPrefix + "full_sync_status_poll_interval_s",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Share.SyncPoll }),
-		def:  "5.0",
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.Directory.SyncPoll }),
 		doc:  "between two questions how far a full sync is"},
 	{name: extraPrefix + "full_sync_max_poll_attempts",
-		kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Share.SyncPolls }), def: "60",
+		kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.Directory.SyncPolls }), def: "60",
 		doc: "of these, before it is begun anew"},
 	{name: extraStagingKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Arena }), def: "false",
 		doc: "what peers read is copied first, to an arena behind the pool: then nothing that they read keeps a chunk in " +
@@ -133,8 +135,7 @@ var extraKeys = []key{
 	{name: arenaThreadsKey, kind: integer(1, 1024, func(d *draft) *uint32 { return &d.cfg.Share.ArenaThreads }),
 		def: "32", doc: "pages copied at a time"},
 	{name: extraPrefix + "p2p_max_concurrent_gets",
-		kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Share.Gets }),
-		def:  "4",
+		kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.PushesMax }),
 		doc: "questions of peers that this node answers by writing, or copies for, at a time; no peer has more than it " +
 			"leaves"},
 	{name: extraPrefix + "p2p_pull_lease_guard_s",
@@ -146,11 +147,11 @@ var extraKeys = []key{
 var shareOwnKeys = []key{
 	{name: vanillaKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Vanilla }), def: "false",
 		doc: "controllers are LMCache's own: nothing is sent that they do not know, and what they missed is told in full"},
-	{name: "share.journal", kind: integer(16, 1<<24, func(d *draft) *uint32 { return &d.cfg.Share.Journal }), def: "8192",
+	{name: "share.journal", kind: integer(16, 1<<24, func(d *draft) *uint32 { return &d.cfg.Machine.Journal }),
 		doc: "changes that a controller may be behind; one that is further behind is told all that there is"},
 	{name: "tables.shared", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Share.Max }), def: "256",
 		doc: "gets from peers in progress, and prefixes that peers read at a time"},
-	{name: lentKey, kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Share.LentBP }), def: "75",
+	{name: lentKey, kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Machine.LoanSharePct }),
 		doc: "the most of the pool that peers read at a time, a page as often as it is lent"},
 }
 
@@ -159,7 +160,7 @@ const controllersMost = 64
 
 // endpoints reads one host:port, or a list.
 func endpoints(field func(*draft) *[]protocol.Endpoint) kind {
-	return kind{"host:port, or a list", func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: "host:port, or a list", read: func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
 		if n.Kind == yaml.SequenceNode {
 			items = n.Content

@@ -9,13 +9,30 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 )
 
-// A kind is a type of value that a key can take: how documentation names it, and how it is read
-// into a draft. read returns the code 0, or what is wrong and what to write instead.
+// A kind is a type of value that a key can take: how documentation names it, how it is read into a draft, and how a
+// draft's value is written in a file. read returns the code 0, or what is wrong and what to write instead. show returns
+// "" for a value that stands for none; it may be nil.
 type kind struct {
 	takes string
 	read  func(*draft, *yaml.Node) (Code, string)
+	show  func(*draft) string
+}
+
+// of returns the kind of a field: values are read into it, and shown as text writes them.
+func of[T comparable](k kind, field func(*draft) *T, text func(T) string) kind {
+	k.show = func(d *draft) string {
+		var none T
+		if v := *field(d); v != none {
+			return text(v)
+		}
+		return ""
+	}
+	return k
 }
 
 const ok Code = 0
@@ -40,7 +57,7 @@ func bare(n *yaml.Node) (text, remedy string) {
 
 // parsed makes a kind of a parser for one unquoted scalar and a bound on what it returned.
 func parsed[T any](takes string, parse func(string) (T, error), check func(T) string, set func(*draft, T)) kind {
-	return kind{takes, func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, remedy := bare(n)
 		if remedy != "" {
 			return Type, remedy
@@ -61,35 +78,45 @@ func boolean(field func(*draft) *bool) kind {
 	return parsed("true or false", parseBool, func(bool) string { return "" }, func(d *draft, v bool) { *field(d) = v })
 }
 
-func integer(low, high uint32, field func(*draft) *uint32) kind {
-	span := fmt.Sprintf("%d to %d", low, high)
-	return parsed(span, parseUint, within(uint64(low), uint64(high), "write "+span),
-		func(d *draft, v uint64) { *field(d) = uint32(v) })
+// integer reads a whole number. T has room for all of them up to high.
+func integer[T int | uint16 | uint32](low, high uint32, field func(*draft) *T) kind {
+	return of(whole(low, high, func(d *draft, v uint64) { *field(d) = T(v) }), field,
+		func(v T) string { return fmt.Sprint(v) })
 }
 
 // microseconds reads a whole number of them.
 func microseconds(low, high uint32, field func(*draft) *time.Duration) kind {
+	return whole(low, high, func(d *draft, v uint64) { *field(d) = time.Duration(v) * time.Microsecond })
+}
+
+// milliseconds likewise.
+func milliseconds(low, high uint32, field func(*draft) *effects.Duration) kind {
+	return of(whole(low, high, func(d *draft, v uint64) { *field(d) = effects.Duration(v) * effects.Millisecond }), field,
+		func(v effects.Duration) string { return fmt.Sprint(int64(v / effects.Millisecond)) })
+}
+
+func whole(low, high uint32, set func(*draft, uint64)) kind {
 	span := fmt.Sprintf("%d to %d", low, high)
-	return parsed(span, parseUint, within(uint64(low), uint64(high), "write "+span),
-		func(d *draft, v uint64) { *field(d) = time.Duration(v) * time.Microsecond })
+	return parsed(span, parseUint, within(uint64(low), uint64(high), "write "+span), set)
 }
 
 // size reads bytes. A quoted text is as good as a bare one: LMCache reads none of its units anyway.
-func size(low, high uint64, field func(*draft) *uint64) kind {
+func size[T uint32 | uint64](low, high uint64, field func(*draft) *T) kind {
 	span := formatSize(low) + " to " + formatSize(high)
-	return unquoted(parsed(span, parseSize, within(low, high, "write "+span),
-		func(d *draft, v uint64) { *field(d) = v }))
+	return of(unquoted(parsed(span, parseSize, within(low, high, "write "+span),
+		func(d *draft, v uint64) { *field(d) = T(v) })), field, func(v T) string { return formatSize(uint64(v)) })
 }
 
-func duration(low, high time.Duration, field func(*draft) *time.Duration) kind {
+func duration[T time.Duration | effects.Duration](low, high time.Duration, field func(*draft) *T) kind {
 	span := fmt.Sprintf("%v to %v", low, high)
-	return unquoted(parsed(span, parseSeconds, within(low, high, "write "+span),
-		func(d *draft, v time.Duration) { *field(d) = v }))
+	return of(unquoted(parsed(span, parseSeconds, within(low, high, "write "+span),
+		func(d *draft, v time.Duration) { *field(d) = T(v) })), field,
+		func(v T) string { return formatSeconds(effects.Duration(v)) })
 }
 
-// wholePercent is a percentage without decimals that is kept in basis points.
+// wholePercent is a percentage without decimals.
 func wholePercent(low uint32, field func(*draft) *uint32) kind {
-	const ppmOfOne, ppmOfPoint = 10_000, 100
+	const ppmOfOne = 10_000
 	span := fmt.Sprintf("%d to 100", low)
 	check := func(v uint32) string {
 		if v%ppmOfOne != 0 {
@@ -97,22 +124,24 @@ func wholePercent(low uint32, field func(*draft) *uint32) kind {
 		}
 		return within(low*ppmOfOne, 100*ppmOfOne, "write "+span)(v)
 	}
-	return unquoted(parsed(span+" %, whole", parsePercent, check, func(d *draft,
-		v uint32) {
-		*field(d) = v / ppmOfPoint
-	}))
+	return of(unquoted(parsed(span+" %, whole", parsePercent, check,
+		func(d *draft, v uint32) { *field(d) = v / ppmOfOne })), field, func(v uint32) string { return fmt.Sprint(v) })
 }
 
-// reserve is a percentage below 100 that is kept in millionths.
+// reserve is a percentage below 100 that is kept in millionths; none is rank.ReserveNone.
 func reserve(field func(*draft) *uint32) kind {
-	return unquoted(parsed("0 to below 100 %, up to four decimals", parsePercent,
+	return of(unquoted(parsed("0 to below 100 %, up to four decimals", parsePercent,
 		within(uint32(0), 999_999, "write 0 to 99.9999: of a pool that is all reserve nothing could ever be offered"),
-		func(d *draft, v uint32) { *field(d) = v }))
+		func(d *draft, v uint32) {
+			if *field(d) = v; v == 0 {
+				*field(d) = rank.ReserveNone
+			}
+		})), field, formatPercent)
 }
 
 // unquoted lets k read quoted scalars too.
 func unquoted(k kind) kind {
-	return kind{k.takes, func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: k.takes, read: func(d *draft, n *yaml.Node) (Code, string) {
 		plain := *n
 		plain.Style &^= yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle
 		return k.read(d, &plain)
@@ -142,7 +171,7 @@ func oneOf[T any](field func(*draft) *T, choices []choice[T], code Code, elsewhe
 		words[i] = c.word
 	}
 	all := orList(words)
-	return kind{all, func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: all, read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
 		if !isScalar {
 			return Type, "write one word: " + all
@@ -177,7 +206,7 @@ func orList(words []string) string {
 // label reads a name that others compare, and nobody looks up.
 func label(lenMax int, field func(*draft) *string) kind {
 	takes := fmt.Sprintf("name, up to %d bytes", lenMax)
-	return kind{takes, func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
 		if !isScalar {
 			return Type, "write one name"
@@ -206,7 +235,7 @@ func trafficClass(field func(*draft) *uint32) kind {
 }
 
 func path(lenMax int, field func(*draft) *string) kind {
-	return kind{fmt.Sprintf("path, up to %d bytes", lenMax), func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: fmt.Sprintf("path, up to %d bytes", lenMax), read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
 		if !isScalar {
 			return Type, "write one path"
@@ -221,7 +250,7 @@ func path(lenMax int, field func(*draft) *string) kind {
 
 // host reads a name or an address that others can connect to.
 func host(field func(*draft) *string) kind {
-	return kind{"host", func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: "host", read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
 		if !isScalar {
 			return Type, "write one host"
@@ -318,7 +347,7 @@ func parsePort(n *yaml.Node) (uint16, Code, string) {
 }
 
 func port(field func(*draft) *uint16) kind {
-	return kind{"port", func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: "port", read: func(d *draft, n *yaml.Node) (Code, string) {
 		p, code, remedy := parsePort(n)
 		if code == ok {
 			*field(d) = p

@@ -42,13 +42,13 @@ func byRank[T any](plural, example string, parse func(*yaml.Node) (T, Code, stri
 
 // ports reads the ports of a node's ranks.
 func ports(field func(*draft) *[]uint16) kind {
-	return kind{"port for each rank", byRank("ports", "[7300, 7301]", parsePort,
+	return kind{takes: "port for each rank", read: byRank("ports", "[7300, 7301]", parsePort,
 		func(d *draft, list []uint16) { *field(d) = list })}
 }
 
 // addresses reads the addresses of the ranks' accelerators, which no name stands for.
 func addresses(field func(*draft) *[]netip.Addr) kind {
-	return kind{"address for each rank", byRank("addresses", "[192.168.1.10, 192.168.1.11]",
+	return kind{takes: "address for each rank", read: byRank("addresses", "[192.168.1.10, 192.168.1.11]",
 		parseAddress,
 		func(d *draft, list []netip.Addr) { *field(d) = list })}
 }

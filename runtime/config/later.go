@@ -1,6 +1,8 @@
 package config
 
-import "go.yaml.in/yaml/v4"
+import (
+	"go.yaml.in/yaml/v4"
+)
 
 // The kinds of this file belong to what this version cannot do. Their keys are accepted at the
 // value that asks for nothing, so that a complete LMCache file needs no edits, and refused at any
@@ -10,7 +12,7 @@ const refusal = "not supported by this version: "
 
 // offSwitch is a switch that must be off.
 func offSwitch(instead string) kind {
-	return kind{"false", func(_ *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: "false", read: func(_ *draft, n *yaml.Node) (Code, string) {
 		s, remedy := bare(n)
 		if remedy != "" {
 			return Type, remedy
@@ -28,7 +30,7 @@ func offSwitch(instead string) kind {
 
 // offUnset is a value that must not be given, or be null, an empty list, or, for a number, 0.
 func offUnset(instead string) kind {
-	return kind{"unset", func(_ *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: "unset", read: func(_ *draft, n *yaml.Node) (Code, string) {
 		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 || n.Kind == yaml.ScalarNode && n.Value == "0" {
 			return ok, ""
 		}

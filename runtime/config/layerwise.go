@@ -1,39 +1,23 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Layerwise is how chunks are pushed layer by layer (use_layerwise), each layer in a page of its own. Without Enabled
-// nothing else here has an effect.
+// Layerwise is whether chunks are pushed layer by layer (use_layerwise), each layer in a page of its own, and what a
+// sender goes by beside its machine. Without Enabled nothing else here has an effect.
 type Layerwise struct {
 	Enabled bool
-	// Layers of a chunk; Config.Layout is that of one. Zero before Layout is known.
-	Layers uint32
-
-	// MergeBytes is what one batch of a sender has at the most: of smaller layers it has several. Batches is how many of
-	// one request are in flight.
-	MergeBytes uint64
-	Batches    uint32
-	// Runs are the requests of which layers go, Saves the SaveLayers whose pages are not back, and Chunks those of one
-	// request.
-	Runs, Saves, Chunks uint32
-	// RunTTL is how long a sender remembers a request of which nothing is heard.
-	RunTTL time.Duration
 	// LinkBytes is what the link to a receiver carries in a second, BatchTime what a batch takes beside its bytes: by
 	// these it is decided which requests go as a whole. Zero is not known.
 	LinkBytes uint64
 	BatchTime time.Duration
-
-	// WholeChunks: a receiver takes all layers of a chunk at once. Else Bundles are the chunks of which layers are coming
-	// to it at a time; 0: as many as its pool has room for. One stands for BundleTTL without a layer more, and for
-	// BundleMax at all.
-	WholeChunks          bool
-	Bundles              uint32
-	BundleTTL, BundleMax time.Duration
 }
 
 const (
@@ -43,40 +27,37 @@ const (
 
 // layerwiseKeys are kvferry's own for a node with use_layerwise.
 var layerwiseKeys = []key{
-	{name: "layerwise.merge_bytes", kind: size(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.Layerwise.MergeBytes }),
-		def: "8MiB", doc: "the most that a sender sends in one batch, where a page is smaller: layers that are ready " +
+	{name: "layerwise.merge_bytes", kind: size(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.Machine.MergeBytes }),
+		doc: "the most that a sender sends in one batch, where a page is smaller: layers that are ready " +
 			"together go together"},
-	{name: "layerwise.batches", kind: integer(1, 64, func(d *draft) *uint32 { return &d.cfg.Layerwise.Batches }),
-		def: "4", doc: "batches of one request in flight"},
-	{name: "layerwise.runs", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Layerwise.Runs }), def: "256",
+	{name: "layerwise.batches", kind: integer(1, 64, func(d *draft) *uint32 { return &d.cfg.Machine.BatchesMax }),
+		doc: "batches of one request in flight"},
+	{name: "layerwise.runs", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Machine.RunsMax }),
 		doc: "requests of a sender of which layers go, at a time, those included whose last tokens are read still"},
-	{name: "layerwise.saves", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Layerwise.Saves }),
-		def: "4096", doc: "calls of SaveLayer whose pages are not back; what is saved beyond is refused at once"},
-	{name: "layerwise.chunks", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Layerwise.Chunks }),
-		def: "65536", doc: "the most chunks of one request; a million tokens in chunks of 16"},
+	{name: "layerwise.saves", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.SavesMax }),
+		doc: "calls of SaveLayer whose pages are not back; what is saved beyond is refused at once"},
+	{name: "layerwise.chunks", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.ChunksMax }), def: "65536",
+		doc: "the most chunks of one request; a million tokens in chunks of 16"},
 	{name: "layerwise.run_ttl",
-		kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Layerwise.RunTTL }),
-		def:  "600", doc: "how long a sender remembers a request of which nothing is heard, such as a preempted one"},
+		kind: duration(time.Second, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RunTTL }),
+		doc:  "how long a sender remembers a request of which nothing is heard, such as a preempted one"},
 	{name: "layerwise.link_bytes", kind: size(0, 1<<50, func(d *draft) *uint64 { return &d.cfg.Layerwise.LinkBytes }),
 		def: "0", doc: "what the link to a receiver carries in a second: a request that would be there no earlier layer " +
 			"by layer goes as a whole; 0 is not known, and all go layer by layer"},
 	{name: "layerwise.batch_time",
 		kind: duration(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BatchTime }), def: "0",
 		doc: "what a batch takes beside its bytes"},
-	{name: "layerwise.bundles", kind: integer(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Layerwise.Bundles }),
+	{name: "layerwise.bundles", kind: integer(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.BundlesMax }),
 		doc: "the most chunks of which layers are coming to a receiver at a time; as many as its pool has room for if unset, " +
 			"which is a good value. A prompt that has more goes in parts, the next one when chunks are whole. With 0 it takes " +
 			"whole chunks only, and senders send so"},
 	{name: "layerwise.bundle_ttl",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BundleTTL }),
+		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleTTL }),
 		doc:  "how long such a chunk stands without a layer more; `lease` if unset"},
 	{name: "layerwise.bundle_max",
-		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BundleMax }),
+		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleMost }),
 		doc:  "how long it stands at all; ten times that if unset"},
 }
-
-// bundlesMost is how many times its time without a layer more a chunk stands at the most, where nobody says.
-const bundlesMost = 10
 
 // validateLayerwise checks what the keys of layerwise push say together.
 func (d *draft) validateLayerwise() {
@@ -88,7 +69,7 @@ func (d *draft) validateLayerwise() {
 		for i := range layerwiseKeys {
 			d.note(ownPath(layerwiseKeys[i].name), "no effect while use_layerwise is false")
 		}
-		c.Layerwise = Layerwise{}
+		c.Layerwise, c.Machine.Layerwise, c.Machine.Bundling = Layerwise{}, rank.Default().Layerwise, rank.Bundling{}
 		return
 	}
 	for _, other := range []struct {
@@ -97,7 +78,7 @@ func (d *draft) validateLayerwise() {
 	}{
 		{c.Share.Enabled, "what is pushed layer by layer is not shared; set enable_p2p: false, or use_layerwise: false"},
 		{c.Pull.Enabled, "layers are pushed, and not offered; set pd_pull_mode: false, or use_layerwise: false"},
-		{c.Recall.Enabled, "what came layer by layer is not read back; set pd_bidirectional: false, or " +
+		{c.Machine.Recalls, "what came layer by layer is not read back; set pd_bidirectional: false, or " +
 			"use_layerwise: false"},
 	} {
 		if other.is {
@@ -106,19 +87,15 @@ func (d *draft) validateLayerwise() {
 		}
 	}
 	d.noteLayerwise()
-	l.WholeChunks = d.given(ownPath("layerwise.bundles")) && l.Bundles == 0
-	if l.BundleTTL == 0 {
-		l.BundleTTL = c.Push.Lease
+	m := &c.Machine
+	m.WholeChunks = d.given(ownPath("layerwise.bundles")) && m.BundlesMax == 0
+	if ttl := cmp.Or(m.BundleTTL, m.Lease); m.BundleMost > 0 && m.BundleMost < ttl {
+		d.at(ownPath("layerwise.bundle_max"), Conflict, fmt.Sprintf("make it at least layerwise.bundle_ttl, %v", ttl))
 	}
-	if l.BundleMax == 0 {
-		l.BundleMax = bundlesMost * l.BundleTTL
-	} else if l.BundleMax < l.BundleTTL {
-		d.at(ownPath("layerwise.bundle_max"), Conflict,
-			fmt.Sprintf("make it at least layerwise.bundle_ttl, %v", l.BundleTTL))
-	}
-	if most := uint32(1 << 16); c.Role.Sends() && uint64(l.Runs)*uint64(l.Batches) > uint64(most) {
+	if most := uint32(1 << 16); c.Role.Sends() && uint64(m.RunsMax)*uint64(m.BatchesMax) > uint64(most) {
 		d.at(ownPath("layerwise.batches"), Conflict, fmt.Sprintf("%d requests of layerwise.runs with as many batches each "+
-			"are %d; make one of the two smaller, so that it is at most %d", l.Runs, uint64(l.Runs)*uint64(l.Batches), most))
+			"are %d; make one of the two smaller, so that it is at most %d", m.RunsMax,
+			uint64(m.RunsMax)*uint64(m.BatchesMax), most))
 	}
 }
 
@@ -157,17 +134,17 @@ func (c *Config) oneLayer(l protocol.Layout) (protocol.Layout, uint32, Problem, 
 // layersFit says whether a chunk's layers fit the pool, and what one peer may have of it.
 func (c *Config) layersFit() (p Problem, fits bool) {
 	p = Problem{Code: Conflict, Field: c.poolKey, Value: fmt.Sprint(c.BufferBytes)}
-	share := uint64(10_000)
+	share := uint64(100)
 	what := "the pool"
-	if c.Role.Receives() && uint64(c.Push.PeerShareBP) < share {
-		share, what = uint64(c.Push.PeerShareBP), "peer_share_pct of the pool"
+	if c.Role.Receives() && uint64(c.Machine.PeerSharePct) < share {
+		share, what = uint64(c.Machine.PeerSharePct), "peer_share_pct of the pool"
 	}
-	if c.Role == Both && uint64(c.Push.EngineShareBP) < share {
-		share, what = uint64(c.Push.EngineShareBP), "engine_share_pct of the pool"
+	if c.Role == Both && uint64(c.Machine.EngineSharePct) < share {
+		share, what = uint64(c.Machine.EngineSharePct), "engine_share_pct of the pool"
 	}
-	if has := uint64(c.Pages) * share / 10_000; has < uint64(c.Layerwise.Layers) {
+	if has := uint64(c.Pages) * share / 100; has < uint64(c.Machine.Layers) {
 		p.Remedy = fmt.Sprintf("%s is %d pages, and with use_layerwise one chunk takes %d, one for each layer; make it at "+
-			"least %d bytes", what, has, c.Layerwise.Layers, (uint64(c.Layerwise.Layers)*10_000+share-1)/share*c.PageBytes)
+			"least %d bytes", what, has, c.Machine.Layers, (uint64(c.Machine.Layers)*100+share-1)/share*c.PageBytes)
 		return p, false
 	}
 	return p, true
@@ -175,13 +152,13 @@ func (c *Config) layersFit() (p Problem, fits bool) {
 
 // layerwise compares whether pages hold the same, and are sent in the same way.
 func (c *comparison) layerwise() {
-	a, b := c.a.Layerwise, c.b.Layerwise
+	a, b, layers := c.a.Layerwise, c.b.Layerwise, c.a.Machine.Layers
 	switch {
 	case c.receiver.Layerwise.Enabled && !c.sender.Layerwise.Enabled:
 		c.add(layerwiseKey, b.Enabled, "%s has %t; a receiver with it has a page for each layer, and takes no whole chunks: "+
 			"set the same on both", c.a.Name, a.Enabled)
-	case a.Layers != b.Layers && a.Layers > 0 && b.Layers > 0:
-		c.add(ownPath("layout.num_layers"), b.Layers, "%s has %d; a chunk has one page for each layer, at both ends",
-			c.a.Name, a.Layers)
+	case layers != c.b.Machine.Layers && layers > 0 && c.b.Machine.Layers > 0:
+		c.add(ownPath("layout.num_layers"), c.b.Machine.Layers,
+			"%s has %d; a chunk has one page for each layer, at both ends", c.a.Name, layers)
 	}
 }

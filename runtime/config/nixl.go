@@ -94,7 +94,7 @@ var (
 func transports(field func(*draft) *string) kind {
 	const takes = "one name, or ^ and one"
 	const lenMax = 32
-	return kind{takes, func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
 		name := strings.TrimPrefix(s, "^")
 		switch {
@@ -125,8 +125,8 @@ func (d *draft) validateNIXL() {
 	}
 	switch {
 	case !d.given(nixlLinksKey):
-		n.Links = min(nixlLinksDefault, c.Bounds.Peers)
-	case n.Links > c.Bounds.Peers:
+		n.Links = min(nixlLinksDefault, c.Machine.PeersMax)
+	case n.Links > c.Machine.PeersMax:
 		d.at(nixlLinksKey, Conflict, "each is a peer; make it at most tables.peers, or that larger")
 	}
 }

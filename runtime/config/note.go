@@ -1,6 +1,8 @@
 package config
 
-import "strings"
+import (
+	"strings"
+)
 
 // note says, if a key was given, that it was accepted and does not do here what it says. Who writes a key's
 // default expects nothing of it, and is not told.
@@ -13,12 +15,13 @@ func (d *draft) note(name, remark string) {
 func (d *draft) isDefault(name string, s setting) bool {
 	k := d.find(name)
 	given, isScalar := scalar(s.node)
-	if !isScalar || k.def == "" {
+	def := k.standard()
+	if !isScalar || def == "" {
 		return false
 	}
 	a, errA := parseFloat(given)
-	b, errB := parseFloat(k.def)
-	return strings.EqualFold(given, k.def) || errA == nil && errB == nil && a == b
+	b, errB := parseFloat(def)
+	return strings.EqualFold(given, def) || errA == nil && errB == nil && a == b
 }
 
 // noteAt adds a note unless the setting has one already: the first is the nearest to the cause.

@@ -10,6 +10,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -36,7 +38,7 @@ type draft struct {
 	savesUnfull                    bool
 	onAccelerator                  bool // pd_buffer_device names one, be it ours or not
 	retrievesElsewhere, storesHere bool
-	allocTimeout, ownAllocTimeout  time.Duration
+	allocTimeout, ownAllocTimeout  effects.Duration
 	cpuBufferBytes, messageBytes   uint64
 	keysPerBatch, keyBytes         uint32
 	layout                         struct {
@@ -45,12 +47,11 @@ type draft struct {
 		mla                       bool
 	}
 	// Of a node that shares.
-	p2pHost               string
-	p2pInit               []uint16
-	p2pTTL                time.Duration
-	controller            bool
-	askingMS, syncPauseMS uint32
-	localBytes            uint64
+	p2pHost    string
+	p2pInit    []uint16
+	p2pTTL     effects.Duration
+	controller bool
+	localBytes uint64
 	// Of a directory's file.
 	directory     Directory
 	healthCheck   healthCheck
@@ -68,6 +69,13 @@ type setting struct {
 	file   string
 	node   *yaml.Node // of the value; its line is 0 in the environment
 	secret bool
+}
+
+// newDraft returns a draft of a file that says nothing yet: with the defaults of the machine, which are the machine's
+// own (rank.Default). Defaults of other keys are in their rows.
+func newDraft(s *schema) *draft {
+	return &draft{schema: s, found: map[string]setting{}, cfg: Config{Machine: rank.Default(),
+		HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}}
 }
 
 func (s setting) problem(code Code, remedy string) Problem {
@@ -98,8 +106,8 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name,
 			Remedy: "this file describes a directory and no node: run kvferry directory --config with it"}}}
 	}
-	d := &draft{schema: &nodeSchema, found: map[string]setting{},
-		cfg: Config{Name: name, HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}}
+	d := newDraft(&nodeSchema)
+	d.cfg.Name = name
 	if err := d.read(name, data, env, d.validate); err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func deviceIndex(s string) (index int, isIndex bool) {
 	return index, err == nil && len(s) <= digitsMax && strings.Trim(s, "0123456789") == ""
 }
 
-var channelKind = kind{channelWords.takes, readChannel}
+var channelKind = kind{takes: channelWords.takes, read: readChannel}
 
 var channelWords = oneOf(func(d *draft) *Channel { return &d.cfg.Channel },
 	[]choice[Channel]{{"auto", ChannelAuto}, {"shm", ChannelSHM}, {"tcp", ChannelTCP}, {"hccl", ChannelHCCL},

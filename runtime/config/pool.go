@@ -34,7 +34,7 @@ func (c *Config) SetLayout(l protocol.Layout) error {
 // HighWater is the most pages that a sender of pull mode offers at a time: those of the pool, less
 // pd_pull_backpressure_reserve_pct of them, rounded down. It is 0 before Layout is known.
 func (c *Config) HighWater() uint32 {
-	return uint32(uint64(c.Pages) * (1e6 - uint64(c.Pull.ReservePPM)) / 1e6)
+	return c.Machine.HighWater(c.Pages)
 }
 
 // PoolKey is the key that says the pool's size: pd_buffer_size, or another one that goes before it.
@@ -61,10 +61,10 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	var fits bool
 	perChunk := uint64(1) // pages
 	if c.Layerwise.Enabled {
-		if l, laid.Layerwise.Layers, p, fits = c.oneLayer(l); !fits {
+		if l, laid.Machine.Layers, p, fits = c.oneLayer(l); !fits {
 			return p, false
 		}
-		perChunk = uint64(laid.Layerwise.Layers)
+		perChunk = uint64(laid.Machine.Layers)
 	}
 	own := uint32(0) // pages of the engine's
 	if c.Register.Enabled {
@@ -102,10 +102,10 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 				c.poolKey, capacity, uint64(laid.Pages)/perChunk, c.ChunkTokens)}, false
 	}
 	if c.Role.Sends() && c.Pull.Enabled && laid.HighWater() == 0 {
-		return Problem{Code: Conflict, Field: "pd_pull_backpressure_reserve_pct", Value: formatPercent(c.Pull.ReservePPM),
+		return Problem{Code: Conflict, Field: "pd_pull_backpressure_reserve_pct", Value: formatPercent(c.Machine.Reserved()),
 			Remedy: fmt.Sprintf("of %d pages a reserve of %s %% leaves none to offer, so nothing could ever be sent; raise "+
 				"%s, or lower the reserve",
-				laid.Pages, formatPercent(c.Pull.ReservePPM), c.poolKey)}, false
+				laid.Pages, formatPercent(c.Machine.Reserved()), c.poolKey)}, false
 	}
 	*c = laid
 	return Problem{}, true
@@ -124,9 +124,9 @@ func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	const share = 8
 	key, bytes := stagingKey, c.Pull.StagingBytes
 	switch {
-	case c.Share.Delay && c.Share.NPU:
+	case c.Machine.Keeps && c.Share.NPU:
 		return c.NPUPages, Problem{}, true
-	case c.Share.Delay: // It pulls nothing that is put to it.
+	case c.Machine.Keeps: // It pulls nothing that is put to it.
 		key, bytes = npuBytesKey, c.Share.StagingBytes
 	case !c.Role.Receives() || !c.Pull.Enabled || !c.Pull.Delay:
 		return 0, Problem{}, true

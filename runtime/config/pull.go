@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -13,22 +12,9 @@ type Pull struct {
 	Enabled bool
 	// Delay makes a receiver read only when the engine fetches; the sender's has no effect.
 	Delay bool
-	// TTL is how long an offer of this sender stands; its pages stay pinned until it is done with or over.
-	TTL time.Duration
-	// ReservePPM is the part of a sender's pool that is never offered, in millionths; below 1,000,000. See
-	// Config.HighWater.
-	ReservePPM uint32
-	// LoanMax is the longest life of an offer of this sender, renewals included; at least TTL.
-	LoanMax time.Duration
 	// StagingBytes is the part of a receiver's pool that fetches read into, zero if it is to follow from the pool; see
 	// Config.StagingPages.
 	StagingBytes uint64
-	// ReadTimeout bounds a receiver's read of one offer, unless it Delays.
-	ReadTimeout time.Duration
-	// FetchTimeout bounds a receiver's Fetch.
-	FetchTimeout time.Duration
-	// LeadMin is how long an offer must still stand to be kept for later.
-	LeadMin time.Duration
 	// DonePorts are where a sender is told that an offer was read, by rank; empty in push mode and at a receiver.
 	DonePorts []uint16
 	// doneFromAlloc says that DonePorts follow from AllocPorts.
@@ -90,7 +76,7 @@ func (d *draft) validatePull() {
 				"unless they have extra_config.kvferry.link.peer_names: true; write an address, or set that on both ends")
 		}
 		d.validateDonePorts()
-		d.finishLoans()
+		d.checkLoans()
 		if !d.given(initPortKey) && !d.cfg.Role.Receives() {
 			d.note("pd_pull_mode",
 				"without pd_peer_init_port this sender takes no renewals: each offer ends when pd_pull_pending_ttl is over")
@@ -101,16 +87,10 @@ func (d *draft) validatePull() {
 // peerHostKey is where a node says under which address its peers reach it.
 const peerHostKey = "pd_peer_host"
 
-// loansMax is how many times its first time an offer lives at most, where nobody says.
-const loansMax = 10
-
-func (d *draft) finishLoans() {
-	switch p := &d.cfg.Pull; {
-	case p.LoanMax == 0:
-		p.LoanMax = loansMax * p.TTL
-	case p.LoanMax < p.TTL:
+func (d *draft) checkLoans() {
+	if m := &d.cfg.Machine; m.ReadLeaseMax > 0 && m.ReadLeaseMax < m.PullTTL {
 		d.at(loanMaxKey, Conflict, fmt.Sprintf("make it at least pd_pull_pending_ttl, %v: that long an offer stands anyway",
-			p.TTL))
+			m.PullTTL))
 	}
 }
 
@@ -120,7 +100,7 @@ func (d *draft) forgetOffers(why string) {
 		"pd_pull_backpressure_reserve_pct", loanMaxKey} {
 		d.note(name, why)
 	}
-	d.cfg.Pull.DonePorts, d.cfg.Pull.LoanMax, d.cfg.Offload = nil, 0, false
+	d.cfg.Pull.DonePorts, d.cfg.Machine.ReadLeaseMax, d.cfg.Offload = nil, 0, false
 }
 
 // validateDonePorts falls back to the allocation ports where the list is missing.

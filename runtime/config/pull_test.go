@@ -5,10 +5,10 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -29,9 +29,11 @@ extra_config:
 
 func TestPullSender(t *testing.T) {
 	c := mustParse(t, pullSenderYAML)
-	want := Pull{Enabled: true, TTL: 360 * time.Second, LoanMax: time.Hour, ReadTimeout: 10 * time.Second,
-		FetchTimeout: 30 * time.Second, LeadMin: 100 * time.Millisecond, ReservePPM: 20_000, DonePorts: []uint16{7500, 7501},
-		doneFromAlloc: true}
+	want := Pull{Enabled: true, DonePorts: []uint16{7500, 7501}, doneFromAlloc: true}
+	if m := &c.Machine; m.PullTTL != 360*effects.Second || m.ReadTimeout != 10*effects.Second || m.ReservePPM != 20_000 ||
+		m.FetchTimeout != 30*effects.Second || m.LeadMin != 100*effects.Millisecond {
+		t.Errorf("got %+v", m)
+	}
 	if !reflect.DeepEqual(c.Pull, want) || c.Pull.String() != "pull" {
 		t.Errorf("got %+v, want %+v", c.Pull, want)
 	}
@@ -63,7 +65,7 @@ func TestPullByEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Pull.String() != "pull" || !slices.Equal(c.Pull.DonePorts, []uint16{7600, 7601}) ||
-		c.Pull.TTL != 60500*time.Millisecond || c.Pull.ReservePPM != 125_000 {
+		c.Machine.PullTTL != 60500*effects.Millisecond || c.Machine.ReservePPM != 125_000 {
 		t.Errorf("got %+v", c.Pull)
 	}
 	if !c.Offload || c.BufferBytes != 20<<30 || c.Device != (Device{DeviceNPU, 0}) || c.PoolDevice() != (Device{}) {
@@ -111,7 +113,8 @@ func TestCPUBufferSize(t *testing.T) {
 func TestHighWaterIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ppm := rapid.Uint32Max(999_999).Draw(t, "ppm")
-		c := Config{Pages: rapid.Uint32Max(pagesMax).Draw(t, "pages"), Pull: Pull{ReservePPM: ppm}}
+		c := Config{Pages: rapid.Uint32Max(pagesMax).Draw(t, "pages")}
+		c.Machine.ReservePPM = ppm
 		rest := new(big.Rat).Sub(big.NewRat(1, 1), big.NewRat(int64(ppm), 1e6))
 		exact := new(big.Rat).Mul(rest, new(big.Rat).SetInt64(int64(c.Pages)))
 		if want := new(big.Int).Quo(exact.Num(), exact.Denom()).Uint64(); uint64(c.HighWater()) != want {

@@ -1,22 +1,10 @@
 package config
 
 import (
-	"time"
-
 	"go.yaml.in/yaml/v4"
-)
 
-// Recall is whether senders may read back what receivers still have (pd_bidirectional). Without Enabled nothing else
-// here has an effect.
-type Recall struct {
-	Enabled bool
-	// QueryPorts are where a receiver is asked what it has, by rank; empty at a sender.
-	QueryPorts []uint16
-	// Timeout bounds a sender's Recall.
-	Timeout time.Duration
-	// Max is how many recalls a sender has in progress, and how many prefixes a receiver has out for others to read.
-	Max uint32
-}
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
+)
 
 const (
 	bidirectionalKey = "pd_bidirectional"
@@ -32,13 +20,13 @@ func readQueryPorts(d *draft, n *yaml.Node) (Code, string) {
 	return queryPorts.read(d, n)
 }
 
-var queryPorts = ports(func(d *draft) *[]uint16 { return &d.cfg.Recall.QueryPorts })
+var queryPorts = ports(func(d *draft) *[]uint16 { return &d.cfg.QueryPorts })
 
 // validateRecall checks what the keys of recalls say together.
 func (d *draft) validateRecall() {
-	r, role := &d.cfg.Recall, d.cfg.Role
-	if !r.Enabled {
-		if len(r.QueryPorts) > 0 && role.Receives() {
+	c, role := &d.cfg, d.cfg.Role
+	if !c.Machine.Recalls {
+		if len(c.QueryPorts) > 0 && role.Receives() {
 			d.at(queryPortKey, Conflict, "nobody is answered there while pd_bidirectional is false; set "+
 				"pd_bidirectional: true on both ends, or remove the port")
 		}
@@ -46,23 +34,23 @@ func (d *draft) validateRecall() {
 			d.note(name, "no effect while pd_bidirectional is false")
 		}
 	}
-	if len(r.QueryPorts) > 0 && !role.Receives() {
+	if len(c.QueryPorts) > 0 && !role.Receives() {
 		d.note(queryPortKey, "no effect at a sender: who receives is asked, and its port comes with each Recall")
 	}
-	if !r.Enabled || !role.Receives() {
-		r.QueryPorts = nil
+	if !c.Machine.Recalls || !role.Receives() {
+		c.QueryPorts = nil
 	}
-	if !r.Enabled {
+	if !c.Machine.Recalls {
 		return
 	}
 	if role.Receives() {
-		if len(r.QueryPorts) == 0 && !d.hasProblem(d.found[queryPortKey]) {
+		if len(c.QueryPorts) == 0 && !d.hasProblem(d.found[queryPortKey]) {
 			d.at(bidirectionalKey, Conflict, "a receiver is asked what it has: name a port for each rank, such as "+
 				"pd_peer_query_port: [7600, 7601]")
 		}
 		if !d.given(retentionKey) {
-			d.cfg.Push.Cache = true // What was read is what is recalled.
-		} else if !d.cfg.Push.Cache {
+			d.cfg.Machine.Retention = store.Cache // What was read is what is recalled.
+		} else if d.cfg.Machine.Retention != store.Cache {
 			d.note(retentionKey, "a chunk is gone once it was read, so a recall finds only what still waits for its "+
 				"request; with pd_bidirectional the default is cache")
 		}
@@ -75,9 +63,9 @@ func (d *draft) validateRecall() {
 
 // recalls compares whether what the sender would read back may be.
 func (c *comparison) recalls() {
-	if c.sender.Recall.Enabled && !c.receiver.Recall.Enabled {
-		c.add(bidirectionalKey, c.b.Recall.Enabled,
+	if c.sender.Machine.Recalls && !c.receiver.Machine.Recalls {
+		c.add(bidirectionalKey, c.b.Machine.Recalls,
 			"%s has %t; a sender that recalls needs a receiver that lets itself be read: set the same on both", c.a.Name,
-			c.a.Recall.Enabled)
+			c.a.Machine.Recalls)
 	}
 }

@@ -52,13 +52,13 @@ func (k key) row() string {
 	switch {
 	case required:
 		def = "required"
-	case k.def != "":
-		def = "`" + k.def + "`"
+	case k.standard() != "":
+		def = "`" + k.standard() + "`"
 	}
 	if role != "" && role != byBoth {
 		of = append(of, role)
 	}
-	if takes := k.kind.takes; takes != "true or false" && takes != "unset" && takes != k.def {
+	if takes := k.kind.takes; takes != "true or false" && takes != "unset" && takes != k.standard() {
 		of = append(of, strings.ReplaceAll(takes, "0m0s", ""))
 	}
 	row := fmt.Sprintf("- `%s`: %s", k.name, def)

@@ -7,6 +7,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -15,8 +17,7 @@ import (
 // engine's own: a page is a cell, one kernel block of one layer of a few heads, and all of them are claimed by number.
 // Without Enabled nothing else here has an effect.
 type Register struct {
-	Enabled  bool
-	EngineID string // of all ranks of this engine's, and of no other
+	Enabled bool
 	// Of all ranks, those of other files included. Rank is that of the first one of the file's lists.
 	Ranks, Rank, Stages, Stage uint32
 	Heads, CellHeads           uint32 // of the model, and of a page; 0 with MLA
@@ -24,11 +25,6 @@ type Register struct {
 	BlockTokens                uint32 // of a kernel block: Config.ChunkTokens
 	// Layers are a rank's, by region. They are known once Config.Layout is.
 	Layers []geometry.Layer
-
-	Lease, Timeout time.Duration
-	ExactIDs       bool
-	// The bounds of tables; see fsm/rank/flows/register.
-	Receptions, Producers, Batches, Registrations, Expected, Names, Window uint32
 
 	numbers, groups []uint32 // as the file has them
 	first           uint32
@@ -44,7 +40,7 @@ const (
 
 // registerKeys are kvferry's own for a node whose engine's blocks are registered.
 var registerKeys = []key{
-	{name: engineIDKey, kind: label(256, func(d *draft) *string { return &d.cfg.Register.EngineID }),
+	{name: engineIDKey, kind: label(256, func(d *draft) *string { return &d.cfg.Machine.EngineID }),
 		doc: "the engine's name, for all of its ranks, and no other's. With it the pool is the engine's blocks, and the " +
 			"node " +
 			"registers them or writes into registered ones, and nothing else; `pd_role` must be `both`"},
@@ -83,35 +79,35 @@ var registerKeys = []key{
 		doc: "the KV-cache group of each of those layers; 65535 is one whose memory holds blocks of all groups. Group 0 if " +
 			"unset"},
 	{name: leaseTimeK,
-		kind: duration(10*time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Register.Lease }),
-		def:  "30", doc: "how long a producer lends what is finished until all of it is registered; longer than " +
+		kind: duration(10*time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RegistrationLease }),
+		doc: "how long a producer lends what is finished until all of it is registered; longer than " +
 			"`lease_guard`"},
 	{name: "register.push_registration_timeout",
-		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Register.Timeout }),
-		def:  "480", doc: "how long a consumer waits for its blocks, and a producer for a request that is registered for"},
-	{name: "register.exact_ids", kind: boolean(func(d *draft) *bool { return &d.cfg.Register.ExactIDs }), def: "false",
+		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RegisterTimeout }),
+		doc:  "how long a consumer waits for its blocks, and a producer for a request that is registered for"},
+	{name: "register.exact_ids", kind: boolean(func(d *draft) *bool { return &d.cfg.Machine.ExactIDs }), def: "false",
 		doc: "requests match by their whole name or transfer, and never by a name without the digits that vLLM puts " +
 			"behind it"},
-	{name: "register.receptions", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Register.Receptions }),
-		def: "256", doc: "requests that a consumer has registered, at a time"},
-	{name: "register.producers", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Register.Producers }),
-		def: "64", doc: "producer ranks of one request"},
-	{name: "register.batches", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Register.Batches }),
-		def: "1024", doc: "finished requests that a producer lends, at a time"},
+	{name: "register.receptions", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Machine.ReceptionsMax }),
+		doc: "requests that a consumer has registered, at a time"},
+	{name: "register.producers", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.ProducersMax }),
+		doc: "producer ranks of one request"},
+	{name: "register.batches", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.FinishedMax }),
+		doc: "finished requests that a producer lends, at a time"},
 	{name: "register.registrations", kind: integer(1, 1<<16,
-		func(d *draft) *uint32 { return &d.cfg.Register.Registrations }), def: "1024",
+		func(d *draft) *uint32 { return &d.cfg.Machine.RegistrationsMax }),
 		doc: "registrations that wait at a producer or are written; one consumer's are never more than it leaves to others"},
-	{name: "register.expected", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Register.Expected }),
-		def: "1024", doc: "requests, each at each producer rank, that a consumer has kept or does not need, at a time"},
-	{name: "register.names", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Register.Names }),
-		def: "256", doc: "requests that one heartbeat names"},
-	{name: "register.window", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Register.Window }),
-		def: "256", doc: "registrations with one peer at a time; others wait in order"},
+	{name: "register.expected", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.ExpectedMax }),
+		doc: "requests, each at each producer rank, that a consumer has kept or does not need, at a time"},
+	{name: "register.names", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.NamesMax }),
+		doc: "requests that one heartbeat names"},
+	{name: "register.window", kind: integer(1, 1<<12, func(d *draft) *uint16 { return &d.cfg.Machine.RegisterWindow }),
+		doc: "registrations with one peer at a time; others wait in order"},
 }
 
 // numbers reads a list of numbers; one is a list of one.
 func numbers(plural string, many int, most uint32, field func(*draft) *[]uint32) kind {
-	return kind{"list of numbers", func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{takes: "list of numbers", read: func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
 		if n.Kind == yaml.SequenceNode {
 			items = n.Content
@@ -141,7 +137,7 @@ func (d *draft) beginRegister() {
 		for i := range registerKeys {
 			d.note(ownPath(registerKeys[i].name), "no effect without register.engine_id")
 		}
-		*r = Register{}
+		*r, d.cfg.Machine.Registering = Register{}, rank.Default().Registering
 		return
 	}
 	for _, name := range []string{"pd_proxy_host", "pd_proxy_port", "pd_skip_proxy_notification"} {
@@ -178,7 +174,7 @@ func (d *draft) validateRegister() {
 			"who registers calls peers and is called; set pd_role: both, or remove it"},
 		{c.Pull.Enabled, engineIDKey, Conflict,
 			"registered blocks are pushed, and not offered; set pd_pull_mode: false, or remove it"},
-		{c.Recall.Enabled, engineIDKey, Conflict,
+		{c.Machine.Recalls, engineIDKey, Conflict,
 			"registered blocks are not read back; set pd_bidirectional: false, or remove it"},
 		{c.Layerwise.Enabled, engineIDKey, Conflict,
 			"registered blocks go when all is computed; set use_layerwise: false, or remove it"},
@@ -204,7 +200,7 @@ func (d *draft) validateRegister() {
 
 // checkRegisterTimes needs the guard, which may follow from others.
 func (d *draft) checkRegisterTimes() {
-	if r, guard := &d.cfg.Register, d.cfg.Push.LeaseGuard; r.Enabled && r.Lease <= guard {
+	if m, guard := &d.cfg.Machine, d.cfg.Machine.LeaseGuard; d.cfg.Register.Enabled && m.RegistrationLease <= guard {
 		d.at(ownPath(leaseTimeK), Conflict, fmt.Sprintf("make it longer than lease_guard, %v; nothing could be written",
 			guard))
 	}
@@ -278,7 +274,7 @@ func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p
 	}
 	cell, layers, has := l.OneLayer()
 	if !has {
-		return bad(engineIDKey, r.EngineID,
+		return bad(engineIDKey, c.Machine.EngineID,
 			"the engine's blocks are %v, which has no layers; name a layout that has", l.Format)
 	}
 	mla := l.Format == protocol.FormatKVMLA
@@ -315,7 +311,7 @@ func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p
 			field = registerFields[e.Field]
 			return bad(field, e.Value, "%s", e.Remedy)
 		}
-		return bad(field, r.EngineID, "%s", text)
+		return bad(field, c.Machine.EngineID, "%s", text)
 	}
 	if hidden := &cell.Shape.Dims[cell.Shape.N-1]; !mla {
 		if *hidden%here != 0 {
@@ -339,11 +335,11 @@ func (c *comparison) registers() {
 	a, b := &c.a.Register, &c.b.Register
 	switch {
 	case a.Enabled != b.Enabled:
-		c.add(ownPath(engineIDKey), b.EngineID, "%s has %q; who registers blocks works only with who does, too", c.a.Name,
-			a.EngineID)
+		c.add(ownPath(engineIDKey), c.b.Machine.EngineID, "%s has %q; who registers blocks works only with who does, too", c.a.Name,
+			c.a.Machine.EngineID)
 	case !a.Enabled:
-	case a.EngineID == b.EngineID:
-		c.add(ownPath(engineIDKey), b.EngineID, "%s has the same; give each engine its own", c.a.Name)
+	case c.a.Machine.EngineID == c.b.Machine.EngineID:
+		c.add(ownPath(engineIDKey), c.b.Machine.EngineID, "%s has the same; give each engine its own", c.a.Name)
 	case a.Ranks%b.Ranks != 0 && b.Ranks%a.Ranks != 0:
 		c.add(ownPath("register.tp_size"), b.Ranks, "%s has %d; one must divide the other", c.a.Name, a.Ranks)
 	case a.Heads != b.Heads:

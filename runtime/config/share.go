@@ -3,8 +3,10 @@ package config
 import (
 	"fmt"
 	"slices"
-	"time"
 
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -15,20 +17,12 @@ type Share struct {
 	Only bool
 	// LookupPorts are where peers ask what there is, by rank.
 	LookupPorts []uint16
-	// TTL is how long a peer may read what it asked for.
-	TTL time.Duration
-	// LookupTimeout bounds one question to a peer, GetTimeout a whole Get, Tries how often one is asked.
-	LookupTimeout, GetTimeout time.Duration
-	Tries                     uint32
-	Max                       uint32 // gets in progress, and loans that are out
-	LentBP                    uint32 // the most of the pool under those, in basis points
-	// Pull: chunks are read by who asks for them; else who has them writes them. Gets is for how many questions of peers
-	// this node writes at a time.
+	// Max is how many gets are in progress, how many loans are out, and how many questions directories are asked at a time.
+	Max uint32
+	// Pull: chunks are read by the node that asks for them; otherwise the node that has them writes them.
 	Pull bool
-	Gets uint32
-	// Delay: chunks may stay with peers until they are fetched, into the pages that StagingBytes are of
-	// (Config.StagingPages).
-	Delay        bool
+	// StagingBytes is what fetches read into where chunks may stay with peers until they are fetched (Machine.Keeps); see
+	// Config.StagingPages.
 	StagingBytes uint64
 	// NPU: beside the pool, which is host memory and the cache, there is one in the NPU's own memory, of NPUBytes
 	// (Config.NPUPages). With Delay fetches read into it; else what peers write or this node reads of theirs lands there.
@@ -45,23 +39,11 @@ type Share struct {
 	// Instance is what they call this node, WorkerPorts what they are told of its port, by rank.
 	Instance    string
 	WorkerPorts []uint16
-	// Asking bounds one question to a controller; Keep is how long its answer is believed, Kept how many are.
-	Asking, Keep time.Duration
-	Kept         uint32
-	// Beat is the time between heartbeats, Report how long changes wait for up to Operations of them.
-	Beat, Report time.Duration
-	Operations   uint32
-	Journal      uint32
-	// SyncBatch, SyncPause, SyncPoll and SyncPolls are of full syncs.
-	SyncBatch           uint32
-	SyncPause, SyncPoll time.Duration
-	SyncPolls           uint32
 }
 
 const (
-	ttlDefault = 60 * time.Second
-	npuDefault = 1 << 30         // bytes, of the pool in the NPU's memory
-	getSpare   = 2 * time.Second // of a get, beyond its lookups
+	npuDefault = 1 << 30            // bytes, of the pool in the NPU's memory
+	getSpare   = 2 * effects.Second // of a get, beyond its lookups
 )
 
 // validateShare checks what the keys of sharing say together, and makes a node without enable_pd one of both sides.
@@ -91,7 +73,7 @@ func (d *draft) validateShare() {
 	if d.cfg.Pull.Enabled && d.enablePD {
 		d.at(p2pKey, Unsupported, refusal+"a node that shares pushes what it prefills; set pd_pull_mode: false")
 	}
-	if s.Delay && !s.Pull {
+	if d.cfg.Machine.Keeps && !s.Pull {
 		d.at("p2p_delay_pull", Conflict, "what peers write cannot stay with them: set p2p_pull_mode: true, or remove it")
 	}
 	d.validateSecond()
@@ -103,37 +85,35 @@ func (d *draft) validateShare() {
 		s.ArenaBytes, s.ArenaThreads = 0, 0
 	case !s.Pull:
 		d.at(extraStagingKey, Conflict, "what is copied is for peers that read: set p2p_pull_mode: true, or remove it")
-	case s.NPU && !s.Delay:
+	case s.NPU && !d.cfg.Machine.Keeps:
 		d.at(extraStagingKey, Conflict, "what is read lands on the NPU, and the arena has copies of the host's pool alone: set "+
 			"p2p_delay_pull: true, or use_host_staging: false, or p2p_use_npu: false")
 	case d.cfg.Device.Kind == DeviceNPU:
 		d.at(extraStagingKey, Unsupported, refusal+"the arena lies behind the pool, which is the device's: set "+
 			"pd_buffer_device: cpu, or use_host_staging: false")
 	}
-	if d.cfg.Recall.Enabled {
+	if d.cfg.Machine.Recalls {
 		d.at(p2pKey, Unsupported, refusal+"recalls and sharing do not go together; set pd_bidirectional: false")
 	}
 	if !d.given(retentionKey) {
-		d.cfg.Push.Cache = true
-	} else if !d.cfg.Push.Cache {
+		d.cfg.Machine.Retention = store.Cache
+	} else if d.cfg.Machine.Retention != store.Cache {
 		d.at(retentionKey, Conflict, "a node that shares keeps what it has: remove it, or write cache")
 	}
-	if s.TTL == 0 {
-		if s.TTL = d.p2pTTL; s.TTL == 0 {
-			s.TTL = ttlDefault
-		}
+	m := &d.cfg.Machine
+	if !d.given(extraTTLKey) && d.p2pTTL > 0 {
+		m.ShareTTL = d.p2pTTL
 	}
-	if s.GetTimeout == 0 {
-		s.GetTimeout = 3*s.LookupTimeout + getSpare
+	if !d.given(syncGetKey) {
+		m.BringTimeout = 3*m.LookupTimeout + getSpare
 	}
-	s.Asking, s.SyncPause = time.Duration(d.askingMS)*time.Millisecond, time.Duration(d.syncPauseMS)*time.Millisecond
 	d.noteShare()
 	d.validateController()
 }
 
 // noteShare notes what a node that shares does otherwise than LMCache's.
 func (d *draft) noteShare() {
-	if s := &d.cfg.Share; !s.Delay && !s.NPU {
+	if s := &d.cfg.Share; !d.cfg.Machine.Keeps && !s.NPU {
 		d.note(npuBytesKey, "no effect without p2p_use_npu, or p2p_delay_pull: there is no pool on the NPU, and nothing reads "+
 			"when the engine fetches")
 		s.StagingBytes = 0
@@ -199,7 +179,8 @@ func (d *draft) forgetShare() {
 		controllerKey} {
 		d.note(name, why)
 	}
-	d.cfg.Share = Share{}
+	own, m := rank.Default(), &d.cfg.Machine
+	d.cfg.Share, m.Sharing, m.Finding, m.Tuning.AttemptsMax = Share{}, own.Sharing, own.Finding, own.Tuning.AttemptsMax
 }
 
 // Mode is how chunks go from node to node: "push", "pull", "delayed pull" or "layer by layer"; of a node that shares
@@ -212,7 +193,7 @@ func (c *Config) Mode() string {
 	if !c.Share.Enabled {
 		return mode
 	}
-	sharing := "sharing by " + Pull{Enabled: c.Share.Pull, Delay: c.Share.Delay}.String()
+	sharing := "sharing by " + Pull{Enabled: c.Share.Pull, Delay: c.Machine.Keeps}.String()
 	if c.Share.Only {
 		return sharing
 	}

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -29,13 +30,14 @@ func TestSharingExamplesLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &c.Share
-		if !s.Enabled || !s.Only || c.Role != Both || c.PeerHost != "10.0.0.9" || c.BufferBytes != 5<<30 || !c.Push.Cache ||
+		s, m := &c.Share, &c.Machine
+		if !s.Enabled || !s.Only || c.Role != Both || c.PeerHost != "10.0.0.9" || c.BufferBytes != 5<<30 ||
+			m.Retention != store.Cache ||
 			!slices.Equal(c.InitPorts, want.init) || !slices.Equal(s.LookupPorts, want.lookup) || c.Ranks() != 2 ||
 			!slices.Equal(s.Feeds, []protocol.Endpoint{{Host: "10.0.0.9", Port: want.feed}}) ||
 			!slices.Equal(s.Replies, []protocol.Endpoint{{Host: "10.0.0.9", Port: want.reply}}) ||
-			s.TTL != time.Minute || s.LookupTimeout != 3*time.Second || s.GetTimeout != 11*time.Second ||
-			s.Asking != 500*time.Millisecond {
+			m.ShareTTL != 60*effects.Second || m.LookupTimeout != 3*effects.Second || m.BringTimeout != 11*effects.Second ||
+			m.Directory.Asking != 500*effects.Millisecond {
 			t.Errorf("%s: %+v", file, c)
 		}
 		if s.NPU != (want.npu > 0) || s.NPUBytes != want.npu {

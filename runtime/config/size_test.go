@@ -1,6 +1,8 @@
 package config
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestSizeAsAFlag(t *testing.T) {
 	s := Size(64 << 20)

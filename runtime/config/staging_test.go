@@ -3,7 +3,8 @@ package config
 import (
 	"fmt"
 	"testing"
-	"time"
+
+	"github.com/kvferry/kvferry/effects"
 )
 
 const delayedReceiverYAML = `
@@ -43,7 +44,7 @@ func TestStagingPages(t *testing.T) {
 		if got.StagingPages != c.want {
 			t.Errorf("%s pages, %q: got %d staging pages, want %d", c.pages, c.more, got.StagingPages, c.want)
 		}
-		if got.Pull.FetchTimeout != 30*time.Second || got.Pull.LeadMin != 100*time.Millisecond || got.Pull.LoanMax != 0 {
+		if got.Machine.FetchTimeout != 30*effects.Second || got.Machine.LeadMin != 100*effects.Millisecond {
 			t.Errorf("got %+v", got.Pull)
 		}
 	}
@@ -65,11 +66,8 @@ func TestStagingOfAnEnginesLayout(t *testing.T) {
 	}
 }
 
-func TestLoansLiveTenTimesAsLong(t *testing.T) {
-	if got := mustParse(t, pullSenderYAML).Pull.LoanMax; got != time.Hour {
-		t.Errorf("an offer lives for at most %v, want ten times 360 s", got)
-	}
-	if got := mustParse(t, pullSenderYAML+"    pull: {loan_max: 10m}\n").Pull.LoanMax; got != 10*time.Minute {
+func TestLoanMax(t *testing.T) {
+	if got := mustParse(t, pullSenderYAML+"    pull: {loan_max: 10m}\n").Machine.ReadLeaseMax; got != 600*effects.Second {
 		t.Errorf("an offer lives for at most %v, want what was configured", got)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kvferry/kvferry/effects"
 )
 
 // parseBool reads what PyYAML and LMCache's environment take for a bool.
@@ -136,4 +138,9 @@ func formatSize(n uint64) string {
 		}
 	}
 	return strconv.FormatUint(n, 10)
+}
+
+// formatSeconds writes a duration as parseSeconds reads it, and LMCache: in seconds.
+func formatSeconds(d effects.Duration) string {
+	return strconv.FormatFloat(float64(d)/float64(effects.Second), 'f', -1, 64)
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -33,9 +32,9 @@ func (d *draft) validate() {
 	d.finishPools()
 	d.noteNPU()
 	d.finishLayout()
-	if d.cfg.Bounds.Conns < d.cfg.Bounds.Peers {
+	if d.cfg.Bounds.Conns < d.cfg.Machine.PeersMax {
 		d.at(ownPath("tables.conns"), Conflict,
-			fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Bounds.Peers))
+			fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Machine.PeersMax))
 	}
 }
 
@@ -108,7 +107,7 @@ func (d *draft) validateReceiver() {
 	if d.storesHere && !d.cfg.Role.Sends() {
 		d.at("store_location", Range, "remove it: this transfer goes one way, from sender to receiver")
 	}
-	if d.cfg.Pull.Enabled && d.cfg.Push.ReplyForm != protocol.FormAscend {
+	if d.cfg.Pull.Enabled && d.cfg.Machine.ReplyForm != protocol.FormAscend {
 		d.note(ownPath("reply_form"), "it is for pushes; offers have one acknowledgement, LMCache-Ascend's")
 	}
 	if d.cfg.Role.Sends() {
@@ -121,37 +120,36 @@ func (d *draft) validateReceiver() {
 }
 
 func (d *draft) finishTimes() {
-	p := &d.cfg.Push
+	p := &d.cfg.Machine
 	switch {
 	case d.ownAllocTimeout > 0:
 		p.AllocTimeout, d.cfg.allocTimeoutKey = d.ownAllocTimeout, ownPath("alloc_timeout")
 	case d.allocTimeout > 0:
 		p.AllocTimeout, d.cfg.allocTimeoutKey = d.allocTimeout, "pd_allocation_timeout_sec"
 	default:
-		p.AllocTimeout, d.cfg.allocTimeoutKey = p.AllocFailBackoff, "pd_alloc_fail_backoff_ttl"
+		p.AllocTimeout, d.cfg.allocTimeoutKey = p.BreakerTTL, "pd_alloc_fail_backoff_ttl"
 	}
-	if p.LeaseGuard == 0 {
-		p.LeaseGuard = min(time.Second, p.Lease/4) // A short lease must leave time to write.
+	if !d.given(ownPath("lease_guard")) {
+		p.LeaseGuard = min(p.LeaseGuard, p.Lease/4) // A short lease must leave time to write.
 	} else if p.LeaseGuard >= p.Lease {
 		d.at(ownPath("lease_guard"), Conflict,
 			fmt.Sprintf("make it shorter than lease, %v; nothing could be done under a grant otherwise", p.Lease))
 	}
-	if ttl := d.cfg.Pull.TTL; d.cfg.Pull.Enabled && d.cfg.Role.Sends() && ttl > 0 && ttl <= p.LeaseGuard {
+	if ttl := d.cfg.Machine.PullTTL; d.cfg.Pull.Enabled && d.cfg.Role.Sends() && ttl > 0 && ttl <= p.LeaseGuard {
 		d.at("pd_pull_pending_ttl", Conflict,
 			fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
 	}
-	l := &d.cfg.Link
 	// Of a node of one side only one of the two is of use; the other one is its peers', which Compare looks at.
-	if d.cfg.Role == Both && l.RequestTimeout <= p.AllocTimeout {
+	if d.cfg.Role == Both && p.ReplyTimeout <= p.AllocTimeout {
 		d.at(ownPath("link.request_timeout"), Conflict, fmt.Sprintf("with pd_role: both make it longer than %s, %v, "+
 			"which its peers have, too: or a refusal for want of pages would come too late", d.cfg.allocTimeoutKey,
 			p.AllocTimeout))
 	}
-	if l.BackoffMax < l.BackoffMin {
-		d.at(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", l.BackoffMin))
+	if p.BackoffMax < p.BackoffMin {
+		d.at(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", p.BackoffMin))
 	}
-	if l.UnfitBackoff < l.BackoffMax {
-		d.at(ownPath("link.unfit_backoff"), Conflict, fmt.Sprintf("make it at least link.backoff_max, %v", l.BackoffMax))
+	if p.UnfitBackoff < p.BackoffMax {
+		d.at(ownPath("link.unfit_backoff"), Conflict, fmt.Sprintf("make it at least link.backoff_max, %v", p.BackoffMax))
 	}
 }
 

@@ -37,7 +37,7 @@ func (d *draft) validateListLengths() {
 		name  string
 		ranks int
 	}{{c.initKey(), len(c.InitPorts)}, {allocPortKey, len(c.AllocPorts)}, {donePortKey, len(c.Pull.DonePorts)},
-		{queryPortKey, len(c.Recall.QueryPorts)}, {p2pLookupKey, len(c.Share.LookupPorts)},
+		{queryPortKey, len(c.QueryPorts)}, {p2pLookupKey, len(c.Share.LookupPorts)},
 		{tcpPortKey, len(c.Data.TCPPorts)},
 		{hcclPortKey, len(c.HCCL.Ports)}, {deviceIPKey, len(c.HCCL.DeviceIPs)}, {devicePortKey, len(c.HCCL.DevicePorts)},
 		{nixlPortKey, len(c.NIXL.Ports)}} {

@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/simtest"
 )
 
@@ -24,34 +25,30 @@ func twoPrefills() sim.Plan {
 	return p
 }
 
-// noDrain is a promise of the user's own: no command is refused because somebody is
-// shutting down, unless somebody was told to.
-var noDrain = sim.Property{Name: "no-drain", Promise: "nobody is refused for a drain that was never asked for",
-	Watch: func() sim.Watcher {
-		drained := false
-		return sim.Watcher{Step: func(s sim.Step) error {
-			if c, ok := s.Event.(*effects.Command); ok {
-				if _, ok := c.Body.(*rank.Drain); ok {
-					drained = true
-				}
+// noDrain is a promise of the embedder's own: no command is refused because a node drains, before any node was told to
+// drain. The oracle remembers whether one was.
+var noDrain = oracle.Of("no-drain", "no command is refused for a drain that was never asked for",
+	func(l *oracle.Listen[bool]) {
+		oracle.On(l, func(drained *bool, c *oracle.Call, e *effects.Command) {
+			if _, ok := e.Body.(*rank.Drain); ok {
+				*drained = true
 			}
-			for i := range s.Effects.Len() {
-				if d, ok := s.Effects.At(i).(*effects.Deliver); ok && d.Code == effects.Draining && !drained {
-					return fmt.Errorf("node %d refuses ticket %d at %v although nobody drains", s.Node, d.Ticket, time.Duration(s.Now))
-				}
+		})
+		oracle.On(l, func(drained *bool, c *oracle.Call, e *effects.Deliver) {
+			if e.Code == effects.Draining && !*drained {
+				c.Fail("node %d refuses ticket %d although no node drains", c.Node(), oracle.Ticket(e.Ticket))
 			}
-			return nil
-		}}
-	}}
+		})
+	})
 
-// ExampleCheck is a whole test: a topology and a workload of one's own under faults that
-// each seed draws anew, and a promise of one's own.
+// ExampleCheck is a whole test: a topology and a workload of its own, faults that each seed draws anew, and a promise of
+// its own.
 func ExampleCheck() {
 	test := func(t *testing.T) {
 		simtest.Check(t, simtest.Case{
-			Seeds:      100,
-			Plan:       func(seed uint64) sim.Plan { return twoPrefills().WithFaults(seed) },
-			Properties: []sim.Property{noDrain},
+			Seeds:   100,
+			Plan:    func(seed uint64) sim.Plan { return twoPrefills().WithFaults(seed) },
+			Oracles: []oracle.Oracle{noDrain},
 		})
 	}
 	ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil },

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/report"
 )
 
@@ -42,8 +43,8 @@ type Case struct {
 	// Plan draws the plan of a seed instead, often a fixed one whose faults alone are
 	// drawn: see [sim.Plan.WithFaults]. It is called from several goroutines.
 	Plan func(seed uint64) sim.Plan
-	// Properties are promises of the caller's own.
-	Properties []sim.Property
+	// Oracles judge promises of the caller's own.
+	Oracles []oracle.Oracle
 	// ShrinkRuns bounds how long a failing plan is made smaller; 0 is sim.DefaultShrinkRuns.
 	ShrinkRuns int
 }
@@ -63,7 +64,7 @@ func Check(t testing.TB, c Case) {
 		}
 	}
 	o := sim.CampaignOptions{Seeds: seeds, Workers: runtime.GOMAXPROCS(0), Profile: c.Profile, System: c.System,
-		Properties: c.Properties}
+		Oracles: c.Oracles}
 	if c.Plan != nil {
 		o.Plan = func(seed uint64) (sim.Plan, error) { return c.Plan(seed), nil }
 	}
@@ -92,7 +93,7 @@ func (c *Case) plan(t testing.TB, seed uint64) sim.Plan {
 func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 	t.Helper()
 	s, err := sim.Shrink(context.WithoutCancel(t.Context()), c.plan(t, f.Seed), sim.ShrinkOptions{Runs: c.ShrinkRuns,
-		System: c.System, Properties: c.Properties})
+		System: c.System, Oracles: c.Oracles})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 		t.Fatal(err)
 	}
 	s.Failure.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, file, pattern(t.Name()))
-	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, System: c.System, Properties: c.Properties})
+	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, System: c.System, Oracles: c.Oracles})
 	if trace != nil {
 		told.Page = strings.TrimSuffix(file, ".yaml") + ".html"
 		if err := report.WriteFile(told.Page, trace); err != nil {
@@ -127,7 +128,7 @@ func (c *Case) replay(t testing.TB, one string) {
 	} else if p, err = sim.ReadPlan(one); err != nil {
 		t.Fatal(err)
 	}
-	r, err := sim.Run(sim.Options{Plan: &p, System: c.System, Properties: c.Properties})
+	r, err := sim.Run(sim.Options{Plan: &p, System: c.System, Oracles: c.Oracles})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func (c *Case) replay(t testing.TB, one string) {
 	}
 	if r.Failure != nil {
 		r.Failure.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, one, pattern(t.Name()))
-		told, _ := sim.Explain(r.Failure, sim.Options{Plan: &p, System: c.System, Properties: c.Properties})
+		told, _ := sim.Explain(r.Failure, sim.Options{Plan: &p, System: c.System, Oracles: c.Oracles})
 		t.Fatal(told)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/simtest"
 )
 
@@ -52,21 +53,18 @@ func watch(t *testing.T, name string, c simtest.Case) (told string, failed bool)
 }
 
 // putsNeverFail is a promise that nobody gave: the plane may fail.
-var putsNeverFail = sim.Property{Name: "puts-never-fail", Promise: "no plane ever fails", Watch: func() sim.Watcher {
-	return sim.Watcher{Step: func(s sim.Step) error {
-		for i := range s.Effects.Len() {
-			if d, ok := s.Effects.At(i).(*effects.Deliver); ok && s.Sender && d.Code == effects.Faulted {
-				return fmt.Errorf("node %d ends ticket %d as %s", s.Node, d.Ticket, d.Code)
-			}
+var putsNeverFail = oracle.Of("puts-never-fail", "no plane ever fails", func(l *oracle.Listen[struct{}]) {
+	oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
+		if c.Sends() && e.Code == effects.Faulted {
+			c.Fail("node %d ends ticket %d as %s", c.Node(), oracle.Ticket(e.Ticket), e.Code)
 		}
-		return nil
-	}}
-}}
+	})
+})
 
 // TestCheck: a failure is kept, told, and runs again by what it tells.
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
-	c := simtest.Case{Seeds: 60, Properties: []sim.Property{putsNeverFail}}
+	c := simtest.Case{Seeds: 60, Oracles: []oracle.Oracle{putsNeverFail}}
 	told, failed := watch(t, "TestMine/fast", c)
 	const again = "KVFERRY_REPLAY=testdata/kvferry/TestMine-fast.yaml go test -run '^TestMine$/^fast$'"
 	if !failed || !strings.Contains(told, "puts-never-fail broken: node 0 ends ticket") || !strings.Contains(told, again) {
@@ -99,17 +97,16 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestEnd: a watcher's End sees what a run did.
+// TestEnd: an oracle hears at the end of a run what came of it.
 func TestEnd(t *testing.T) {
-	end := sim.Property{Name: "something-moves", Watch: func() sim.Watcher {
-		return sim.Watcher{End: func(r *sim.Result) error {
-			if r.Chunks == 0 {
-				return fmt.Errorf("nothing was read")
+	end := oracle.Of("something-moves", "each run reads something", func(l *oracle.Listen[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, e sim.Ended) {
+			if e.Result.Chunks == 0 {
+				c.Fail("nothing was read")
 			}
-			return nil
-		}}
-	}}
-	simtest.Check(t, simtest.Case{Seeds: 30, Profile: "calm", Properties: []sim.Property{end}})
+		})
+	})
+	simtest.Check(t, simtest.Case{Seeds: 30, Profile: "calm", Oracles: []oracle.Oracle{end}})
 }
 
 // TestPlans: whatever rapid draws can run, is read back as it was written, and breaks

@@ -14,7 +14,7 @@ func (n *Node) load(w *World, e *effects.Send) {
 	if len(e.Carries) == 0 {
 		return
 	}
-	if w.Judges.OnCarried(n, e); w.Failure != nil {
+	if OnCarrying.Report(&w.Panel, n.ID, Carrying{n, e}); w.Failure != nil {
 		return
 	}
 	at := len(e.Body)
@@ -33,7 +33,7 @@ func (n *Node) load(w *World, e *effects.Send) {
 
 // storeIn copies what came in a message into a page of n.
 func (n *Node) storeIn(w *World, e *effects.Store) {
-	if w.Judges.OnStoreIn(n, e); w.Failure != nil {
+	if OnStoring.Report(&w.Panel, n.ID, Storing{n, e}); w.Failure != nil {
 		return
 	}
 	page := &n.Pool.Pages[e.Page.Index]

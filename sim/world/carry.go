@@ -95,7 +95,7 @@ func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 		if !n.User {
 			w.Result.fact(e.Fact)
 		}
-		w.Judges.OnFact(n, e)
+		OnObserved.Report(&w.Panel, n.ID, Observed{n, e})
 		w.System.Engine.Observed(w, n, e)
 		if e.Fact == effects.FactMalformed {
 			w.unread = false

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -130,13 +131,13 @@ func (l *Link) feed(w *World, ev communicator.Event) {
 // initiate has the machine take an event, and carries out what comes of it.
 func (l *Link) initiate(w *World, ev communicator.Event) {
 	c, n := l.Comm, w.Nodes[l.From]
-	w.Judges.OnEpochTold(n, l, &ev)
+	OnEpochTold.Report(&w.Panel, n.ID, EpochTold{n, l, &ev})
 	c.M.Step(w.Clock(n), &ev, &c.out)
 	for _, p := range c.out.Posts {
 		l.owe(w, n, p)
 	}
 	for _, s := range c.out.Says {
-		w.Judges.OnEpochSaid(l, s)
+		OnEpochSaid.Report(&w.Panel, oracle.Nobody, EpochSaid{l, s})
 		l.sayTarget(w, s.Word, s.Epoch)
 	}
 	if epoch := c.out.Form; epoch != 0 {
@@ -162,7 +163,7 @@ func (l *Link) pump(w *World) {
 		w.ForNode(n, after, Delivery{Kind: kindCommSubmit, A: l.ID})
 		return
 	}
-	w.Judges.OnEpochPumped(l)
+	OnEpochPumped.Report(&w.Panel, oracle.Nobody, EpochPumped{l})
 	if at, ok := c.M.Deadline(); ok {
 		c.tick++
 		w.ForNode(n, effects.Duration(max(n.When(at)-w.Now, 0)), Delivery{Kind: KindCommTick, A: l.ID, B: c.tick})
@@ -199,13 +200,13 @@ func (l *Link) owe(w *World, n *Node, p communicator.Post) {
 	case communicator.PostTransferDone:
 		id := c.job(w, p.Corr)
 		t := w.Transfers[id-1]
-		w.Judges.OnEpochEnd(l, t, p)
+		OnEpochEnded.Report(&w.Panel, oracle.Nobody, EpochEnded{l, t, p})
 		c.Jobs = slices.DeleteFunc(c.Jobs, func(x uint64) bool { return x == id })
 		t.Ended = p.Settled
 		t.report(w, p.Code, p.Settled, 0)
 	case communicator.PostSettled:
 		t := l.unsettled(w, n, p.Corr)
-		w.Judges.OnEpochSettled(l, t)
+		OnEpochSettled.Report(&w.Panel, oracle.Nobody, EpochSettled{l, t})
 		t.Ended = true
 		t.settle(w, p.Code, 0)
 	case communicator.PostLinkLost:
@@ -262,7 +263,7 @@ func (l *Link) commSubmit(w *World) {
 	case w.Clock(n) > b.NotAfter:
 		how = communicator.TooLate
 	default:
-		w.Judges.OnEpochSubmit(n, l, t, x)
+		OnEpochSubmitted.Report(&w.Panel, n.ID, EpochSubmitted{n, l, t, x})
 		c.batch++
 		x.number = c.batch
 		if x.broken = w.Struck(plan.FaultDMA, t.Name, uint64(b.Index)<<16|x.Epoch); x.broken {
@@ -273,7 +274,7 @@ func (l *Link) commSubmit(w *World) {
 		t.Flying++
 		if !t.Read && c.Reaches(c.Epoch(x.Epoch)) {
 			for pair := range x.pairs {
-				w.Judges.OnFlying(t, x.first+pair)
+				OnFlying.Report(&w.Panel, oracle.Nobody, Flying{t, x.first + pair})
 			}
 		}
 		c.Stream = append(c.Stream, x)

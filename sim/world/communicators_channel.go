@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -29,7 +30,7 @@ func (l *Link) sayTarget(w *World, word communicator.Word, epoch uint64) {
 func (l *Link) closeChannel(w *World) {
 	c := l.Comm
 	c.closed = true
-	w.Judges.OnChannelClosed(l)
+	OnChannelClosed.Report(&w.Panel, oracle.Nobody, ChannelClosed{l})
 	if c.cut && !c.mapped {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -81,11 +82,11 @@ func (l *Link) streamStep(w *World, number uint64, step int) {
 	case blocked:
 	case t.Read:
 		if t.Local.Mapped() {
-			w.Judges.OnLoad(t, pair)
+			OnLoaded.Report(&w.Panel, oracle.Nobody, Loaded{t, pair})
 			t.fetchHalf(pair, half)
 		}
 	default:
-		w.Judges.OnStore(t, pair, half)
+		OnStored.Report(&w.Panel, oracle.Nobody, Stored{t, pair, half})
 		t.moveHalf(w, pair, half)
 	}
 	switch last := step+1 == 2*b.pairs; {
@@ -121,7 +122,7 @@ func (t *Transfer) flown(w *World, b CommBatch) {
 	t.Flying--
 	if !t.Read {
 		for pair := range b.pairs {
-			w.Judges.OnFlown(t, b.first+pair)
+			OnFlown.Report(&w.Panel, oracle.Nobody, Flown{t, b.first + pair})
 		}
 	}
 }
@@ -131,7 +132,7 @@ func (l *Link) outOfReach(w *World, e *CommEpoch) {
 	for _, b := range l.Comm.Stream {
 		if t := w.Transfers[b.t-1]; b.Epoch == e.Number && !t.Read {
 			for pair := range b.pairs {
-				w.Judges.OnFlown(t, b.first+pair)
+				OnFlown.Report(&w.Panel, oracle.Nobody, Flown{t, b.first + pair})
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func (x *commTarget) tell(w *World, n *Node, ev communicator.TargetEvent) {
 	}
 	for _, number := range x.out.Revoked {
 		r := &x.revokes[number-1]
-		w.Judges.OnEpochsRevoked(n, r)
+		OnEpochsRevoked.Report(&w.Panel, n.ID, EpochsRevoked{n, r})
 		n.Grants[r.Grant].Gone = true
 		n.inOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
 	}

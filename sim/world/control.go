@@ -164,7 +164,7 @@ func (n *Node) open(w *World, e *effects.Open) {
 	c.Name = plan.AboutConn(n.ID, n.Life, c.Server, e.Channel, n.opened[c.Name])
 	w.Conns = append(w.Conns, c)
 	w.Going.Conns.Add(c)
-	w.Judges.OnOpen(n, c)
+	OnOpening.Report(&w.Panel, n.ID, Opening{n, c})
 	d := n.draw(w, draw.Open)
 	code, late := effects.OK, effects.Duration(0)
 	if r, yes := w.Strikes(plan.FaultDelay, c.Name, 0); yes {
@@ -231,7 +231,7 @@ func (n *Node) send(w *World, e *effects.Send) {
 			n.It(), oracle.Conn(e.Conn), waits, c.Window)
 		return
 	}
-	w.Judges.OnSend(n, c, e.Corr, e.Body)
+	OnSending.Report(&w.Panel, n.ID, Sending{n, c, e.Corr, e.Body})
 	c.Sent++
 	c.Asking++
 	w.Result.Messages++
@@ -308,7 +308,7 @@ func (n *Node) reply(w *World, e *effects.Reply) {
 		return
 	}
 	r.Replied = true
-	w.Judges.OnReply(n, uint64(e.Request), e.Body)
+	OnReplying.Report(&w.Panel, n.ID, Replying{n, uint64(e.Request), e.Body})
 	if r.Plain != 0 {
 		w.System.Outsider.Answered(w, r, e.Body)
 		return
@@ -348,7 +348,7 @@ func (w *World) answer(d Delivery) {
 // answerHeard notes an answer as it reaches its client's machine, which may have closed the connection meanwhile.
 func (c *Conn) answerHeard(w *World, n *Node, corr effects.Corr, body []byte) {
 	c.Asking--
-	w.Judges.OnReplied(n, c, corr, body)
+	OnReplied.Report(&w.Panel, n.ID, Replied{n, c, corr, body})
 	c.forget(corr)
 }
 

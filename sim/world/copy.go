@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -36,7 +37,7 @@ func (n *Node) copyOut(w *World, e *effects.Copy) {
 		corr: e.Corr, Node: n,
 		Pool: n.Pool, Pairs: w.Stock.moves.Keep(e.Pairs), Touching: true})
 	w.Copies = append(w.Copies, c)
-	if w.Judges.OnCopy(n, c); w.Failure != nil {
+	if OnCopying.Report(&w.Panel, n.ID, Copying{n, c}); w.Failure != nil {
 		return
 	}
 	c.nextMove(w, 0, 0)
@@ -62,7 +63,7 @@ func (c *Copy) move(w *World, i, half int) {
 	src, dst := &c.Pool.Pages[p.From.Index], &c.Pool.Pages[p.To.Index]
 	if c.stop == effects.OK || c.begun { // What was submitted is carried out, whatever became of the rest.
 		w.Journal.Note(w.Now, kindMove, c.Node.ID, c.ID, uint64(i), uint64(half))
-		w.Judges.OnMove(c, p)
+		OnMoving.Report(&w.Panel, oracle.Nobody, Moving{c, p})
 		for part := half * Parts / 2; part < min((half+1)*Parts/2, c.Pool.PartsOf(p.From.Length)); part++ {
 			dst.Stamps[part] = src.Stamps[part]
 		}

@@ -23,7 +23,7 @@ func (n *Node) event(w *World, d Delivery) {
 		s.command = effects.Command{Ticket: t, Body: w.System.Engine.Command(w, n, t)}
 		ev = &s.command
 	case KindReceived:
-		w.Judges.OnReceived(n, d)
+		OnReceived.Report(&w.Panel, n.ID, Received{n, d})
 		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.originOf(d.A),
 			Channel: effects.Channel(d.B), Request: effects.Request(d.C),
 			Body: d.Body}
@@ -44,12 +44,12 @@ func (n *Node) event(w *World, d Delivery) {
 		if c := w.ConnOf(d.A); c != nil && c.Client == n.ID && c.Closed {
 			return
 		}
-		w.Judges.OnConnLost(n, d.A)
+		OnConnLost.Report(&w.Panel, n.ID, ConnLost{n, d.A})
 		s.connLost = effects.ConnLost{Conn: effects.Conn(d.A)}
 		ev = &s.connLost
 	case KindReplied:
 		if w.Conns[d.B-1].Closed {
-			w.Judges.OnAnsweredClosed()
+			OnAnsweredClosed.Report(&w.Panel, oracle.Nobody, AnsweredClosed{})
 		}
 		w.Conns[d.B-1].answerHeard(w, n, effects.Corr(d.A), d.Body)
 		s.replied = effects.Replied{Corr: effects.Corr(d.A), Body: d.Body}
@@ -64,7 +64,7 @@ func (n *Node) event(w *World, d Delivery) {
 		if d.C != 0 {
 			w.Links[d.C-1].Given = true
 		}
-		w.Judges.OnImported(n, effects.Corr(d.A), effects.Code(d.B))
+		OnImported.Report(&w.Panel, n.ID, Imported{n, effects.Corr(d.A), effects.Code(d.B)})
 		s.imported = effects.Imported{Corr: effects.Corr(d.A), Code: effects.Code(d.B), Link: effects.Link(d.C)}
 		ev = &s.imported
 	case KindLinkLost:
@@ -79,13 +79,16 @@ func (n *Node) event(w *World, d Delivery) {
 		} else {
 			peer = n.importedAs(w, int32(d.B), uint32(d.C))
 		}
-		w.Judges.OnLinkLost(n, peer, d.A == 0)
+		OnLinkLost.Report(&w.Panel, n.ID, LinkLost{n, peer, d.A == 0})
 		s.linkLost = effects.LinkLost{Link: effects.Link(d.A), Peer: peer}
 		ev = &s.linkLost
 	case KindTransferDone:
 		t := w.Transfers[d.A-1]
 		s.transferDone = effects.TransferDone{Corr: t.Corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.Clock(n)}
-		w.Judges.OnTransferDone(n, t, effects.Code(d.B), d.C == 1)
+		OnTransferDone.Report(&w.Panel, n.ID, TransferDone{n, t, effects.Code(d.B), d.C == 1})
+		if d.C == 1 {
+			OnTransferSettled.Report(&w.Panel, oracle.Nobody, TransferSettled{t})
+		}
 		w.Result.code(effects.Code(d.B))
 		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(t.Corr), d.B, d.C)
 		n.step(w, d.Kind, &s.transferDone)
@@ -93,7 +96,7 @@ func (n *Node) event(w *World, d Delivery) {
 	case kindCopyDone:
 		c := w.Copies[d.A-1]
 		if d.C == 1 {
-			w.Judges.OnCopySettled(c)
+			OnCopySettled.Report(&w.Panel, oracle.Nobody, CopySettled{c})
 		}
 		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.Clock(n)}
 		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(c.corr), d.B, d.C)
@@ -103,11 +106,11 @@ func (n *Node) event(w *World, d Delivery) {
 		var corr effects.Corr
 		if d.C == settledCopy {
 			c := w.Copies[d.A-1]
-			w.Judges.OnCopySettled(c)
+			OnCopySettled.Report(&w.Panel, oracle.Nobody, CopySettled{c})
 			corr = c.corr
 		} else {
 			t := w.Transfers[d.A-1]
-			w.Judges.OnSettled(t)
+			OnTransferSettled.Report(&w.Panel, oracle.Nobody, TransferSettled{t})
 			corr = t.Corr
 		}
 		s.settled = effects.Settled{Corr: corr, Code: effects.Code(d.B)}
@@ -120,7 +123,7 @@ func (n *Node) event(w *World, d Delivery) {
 		t.landing = landingReported
 		s.landed = effects.Landed{Landing: effects.Landing(t.ID), Grant: t.Grant, Peer: t.Initiator, Pages: s.pages,
 			Complete: len(t.Landed) == len(t.Pairs)}
-		w.Judges.OnLandedTold(n, t, s.landed.Complete)
+		OnLandedTold.Report(&w.Panel, n.ID, LandedTold{n, t, s.landed.Complete})
 		w.Journal.Note(w.Now, d.Kind, n.ID, t.ID, uint64(t.Grant), uint64(len(t.Landed)))
 		n.step(w, d.Kind, &s.landed)
 		for i := range s.pages {
@@ -128,11 +131,11 @@ func (n *Node) event(w *World, d Delivery) {
 		}
 		return
 	case KindRevoked:
-		w.Judges.OnRevoked(n, effects.GrantID(d.A))
+		OnRevoked.Report(&w.Panel, n.ID, Revoked{n, effects.GrantID(d.A)})
 		s.revoked = effects.Revoked{Grant: effects.GrantID(d.A)}
 		ev = &s.revoked
 	case KindScattered:
-		w.Judges.OnScattered(n, effects.Ticket(d.B), effects.Code(d.C))
+		OnScattered.Report(&w.Panel, n.ID, Scattered{n, effects.Ticket(d.B), effects.Code(d.C)})
 		ev = &effects.Scattered{Corr: effects.Corr(d.A), Code: effects.Code(d.C)}
 	case KindDropped:
 		s.dropped = effects.Dropped{Link: effects.Link(d.A)}
@@ -155,10 +158,10 @@ func (n *Node) event(w *World, d Delivery) {
 // foundNobody tells a machine that nobody listens where it connects.
 func (n *Node) foundNobody(w *World, d Delivery) {
 	c, life := w.Conns[d.B-1], n.Life
-	w.Judges.OnUnreachable(n, c)
+	OnUnreachable.Report(&w.Panel, n.ID, Unreachable{n, c})
 	w.Journal.Note(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
 	if n.step(w, d.Kind, &n.events.opened); n.Up && n.Life == life {
-		w.Judges.AfterUnreachable(n, c)
+		OnFoundUnreachable.Report(&w.Panel, n.ID, FoundUnreachable{n, c})
 	}
 }
 

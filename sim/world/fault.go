@@ -3,6 +3,7 @@ package world
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -92,7 +93,8 @@ func (n *Node) die(w *World) {
 
 // stop ends a life's machine, and its connections.
 func (n *Node) stop(w *World) draw.Of {
-	w.Judges.OnDeath(n)
+	oracle.OnDown.Report(&w.Panel, n.ID, oracle.Down{})
+	w.System.Engine.Died(w, n)
 	n.Up = false
 	n.Trap = Trap{}
 	n.Thaw = 0
@@ -165,7 +167,7 @@ func (n *Node) restart(w *World) {
 			Delivery{Kind: kindMischief, Node: n.ID, A: 1, C: n.again})
 	}
 	n.twice = false
-	w.Judges.OnRestart(n)
+	OnRestarted.Report(&w.Panel, n.ID, Restarted{n})
 	w.Tick(n)
 	n.tellMissed(w)
 	for _, c := range w.Going.Conns.Some {

@@ -70,7 +70,7 @@ func (t *Transfer) copyHalf(w *World, i, half int) {
 		t.holding = g
 	}
 	w.Journal.Note(w.Now, KindCopy, n.ID, t.ID, uint64(i), uint64(half))
-	w.Judges.OnStore(t, i, half)
+	OnStored.Report(&w.Panel, oracle.Nobody, Stored{t, i, half})
 	t.moveHalf(w, i, half)
 	if half == 0 {
 		t.nextCopy(w, i, 1)
@@ -84,7 +84,7 @@ func (t *Transfer) copyHalf(w *World, i, half int) {
 	case whole && w.Struck(plan.FaultHalfPage, t.Name, uint64(i)):
 		t.stop = effects.Faulted
 	case whole:
-		w.Judges.OnPassed(t, i)
+		OnPassed.Report(&w.Panel, oracle.Nobody, Passed{t, i})
 		t.Landed = append(t.Landed, g.Pages[g.indexOf(p.Remote)])
 		t.Landed[len(t.Landed)-1].Length = p.Local.Length
 	}
@@ -134,7 +134,7 @@ func (t *Transfer) endPush(w *World) {
 			}
 		}
 	}
-	w.Judges.OnLanded(t)
+	OnLanded.Report(&w.Panel, oracle.Nobody, Landed{t})
 	t.landing = landingQueued
 	n.inOrder(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1).Heavy(w.Setting.Net/8),
 		Delivery{Kind: KindLanded, A: t.ID})

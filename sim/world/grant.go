@@ -28,7 +28,7 @@ type Grant struct {
 }
 
 func (n *Node) publish(w *World, pages []effects.Page) {
-	w.Judges.OnPublish(n, pages)
+	OnPublishing.Report(&w.Panel, n.ID, Publishing{n, pages})
 	n.makeKnown(w, pages)
 }
 
@@ -44,7 +44,7 @@ func (n *Node) grantPages(w *World, e *effects.Grant) {
 		n.lend(w, e)
 		return
 	}
-	w.Judges.OnGrant(n, e)
+	OnGranting.Report(&w.Panel, n.ID, Granting{n, e})
 	if w.Failure != nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (g *Grant) revokeEnds(w *World, n *Node) {
 func (n *Node) unmap(w *World, id effects.GrantID) {
 	if g := n.Grants[id]; !g.Gone {
 		g.Gone = true
-		w.Judges.OnUnmap(n, id)
+		OnUnmapped.Report(&w.Panel, n.ID, Unmapped{n, id})
 		n.inOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(id)})
 	}
 }

@@ -3,6 +3,7 @@ package world
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -20,7 +21,7 @@ func (t *Transfer) submitStore(w *World, pair int) {
 		late = s.Span(0, 3*effects.Second)
 	}
 	t.Flying++
-	w.Judges.OnFlying(t, pair)
+	OnFlying.Report(&w.Panel, oracle.Nobody, Flying{t, pair})
 	first := late + d.Heavy(w.Setting.Device)
 	w.After(first, Delivery{Kind: KindStore, Node: plan.Nobody, A: t.ID, B: uint64(pair), C: 0})
 	w.After(first+d.Again().Heavy(w.Setting.Device), Delivery{Kind: KindStore, Node: plan.Nobody, A: t.ID, B: uint64(pair),
@@ -42,7 +43,7 @@ func (t *Transfer) storeHalf(w *World, pair, half int) {
 			blocked = true
 		}
 		if !blocked {
-			w.Judges.OnStore(t, pair, half)
+			OnStored.Report(&w.Panel, oracle.Nobody, Stored{t, pair, half})
 			t.moveHalf(w, pair, half)
 		}
 	}
@@ -50,7 +51,7 @@ func (t *Transfer) storeHalf(w *World, pair, half int) {
 		return
 	}
 	t.Flying--
-	w.Judges.OnFlown(t, pair)
+	OnFlown.Report(&w.Panel, oracle.Nobody, Flown{t, pair})
 	if blocked {
 		if t.stop == effects.OK {
 			t.stop = effects.Faulted

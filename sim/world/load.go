@@ -3,6 +3,7 @@ package world
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -38,7 +39,7 @@ func (t *Transfer) loadHalf(w *World, pair, half int) {
 	blocked := !t.Remote.Mapped() || t.Under == nil || t.Under.Gone ||
 		half == 1 && w.Struck(plan.FaultHalfPage, t.Name, uint64(pair))
 	if !blocked && t.Local.Mapped() {
-		w.Judges.OnLoad(t, pair)
+		OnLoaded.Report(&w.Panel, oracle.Nobody, Loaded{t, pair})
 		t.fetchHalf(pair, half)
 	}
 	if half == 0 {

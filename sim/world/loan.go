@@ -26,7 +26,7 @@ type loan struct {
 func (n *Node) lend(w *World, e *effects.Grant) {
 	g := w.Stock.grants.One(Grant{ID: e.ID, Peer: e.Peer, Read: true, Pages: w.Stock.Spans.Keep(e.Pages),
 		Ends: w.Clock(n).Add(n.Pool.reads), Loan: loan{Began: w.Clock(n)}})
-	w.Judges.OnLend(n, g)
+	OnLending.Report(&w.Panel, n.ID, Lending{n, g})
 	if w.Failure != nil {
 		return
 	}

@@ -129,7 +129,7 @@ func (n *Node) start(w *World) error {
 	n.TickAt, n.Trap, n.Backlog = 0, Trap{}, n.Backlog[:0]
 	n.Out.Reset()
 	if !n.User {
-		w.Judges.Started(n, m.Buffer)
+		OnStarted.Report(&w.Panel, n.ID, Started{n, m.Buffer})
 		w.Buffers[m.Buffer] = n.Pool
 		if m.Second > 0 {
 			w.Buffers[m.SecondBuffer] = n.Pool

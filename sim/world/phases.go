@@ -69,8 +69,8 @@ func (w *World) Expire() {
 	}
 	for _, n := range w.Nodes {
 		if w.Failure == nil {
-			w.Judges.OnQuiet(n, "after everything was released")
-			w.Judges.AtRest(n)
+			OnRested.Report(&w.Panel, n.ID, Rested{n, "after everything was released"})
+			oracle.OnQuiet.Report(&w.Panel, n.ID, oracle.Quiet{})
 		}
 	}
 }
@@ -84,7 +84,7 @@ func (w *World) End() {
 	w.System.Engine.Overdue(w)
 	for _, n := range w.Nodes {
 		if w.Failure == nil {
-			w.Judges.OnQuiet(n, "after it drained")
+			OnRested.Report(&w.Panel, n.ID, Rested{n, "after it drained"})
 		}
 	}
 	w.answeredAll()
@@ -116,6 +116,7 @@ func (w *World) FailAs(property, promise, format string, args ...any) {
 	}
 	w.Failure = &Failure{Seed: w.Seed, Profile: w.Result.Profile, System: w.Source.System, Property: property,
 		Promise: promise, Story: fmt.Sprintf(format, args...), At: w.Now, Events: w.Journal.story()}
+	w.Panel.End()
 	if w.Journal.Rec != nil {
 		w.Journal.Rec.Violated(w.Failure, args)
 	}

@@ -172,7 +172,7 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 		return
 	}
 	peer := w.Nodes[e.Blob[0]]
-	w.Judges.OnImport(n, e)
+	OnImporting.Report(&w.Panel, n.ID, Importing{n, e})
 	switch {
 	case !peer.Pool.served():
 		refuse(effects.Unreachable)
@@ -314,7 +314,7 @@ func (n *Node) transfer(w *World, e *effects.Transfer) {
 	w.Transfers = append(w.Transfers, t)
 	w.Going.Transfers.Add(t)
 	w.Result.Transfers++
-	w.Judges.OnTransfer(n, t, e)
+	OnTransferring.Report(&w.Panel, n.ID, Transferring{n, t, e})
 	if w.Failure != nil {
 		return
 	}
@@ -350,7 +350,7 @@ func (t *Transfer) submit(w *World, pair int) {
 		t.giveUp(w, effects.Expired)
 		return
 	}
-	w.Judges.OnSubmit(n, t)
+	OnSubmitted.Report(&w.Panel, n.ID, Submitted{n, t})
 	t.submitted = true
 	w.Journal.Note(w.Now, KindSubmit, n.ID, t.ID, uint64(pair), 0)
 	switch {
@@ -422,7 +422,7 @@ func (n *Node) cancel(w *World, e *effects.Cancel) {
 		if t.Corr != e.Corr || t.Local != n.Pool {
 			continue
 		}
-		w.Judges.OnCancel(n, t)
+		OnCancelling.Report(&w.Panel, n.ID, Cancelling{n, t})
 		if t.Link.Comm != nil {
 			t.commCancel(w)
 			return

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -117,7 +118,7 @@ func (t *Transfer) readHalf(w *World, i, half int) {
 		}
 	}
 	w.Journal.Note(w.Now, KindCopy, t.copier().ID, t.ID, uint64(i), uint64(half))
-	w.Judges.OnLoad(t, i)
+	OnLoaded.Report(&w.Panel, oracle.Nobody, Loaded{t, i})
 	t.fetchHalf(i, half)
 	if half == 0 {
 		t.nextCopy(w, i, 1)
@@ -131,7 +132,7 @@ func (t *Transfer) readHalf(w *World, i, half int) {
 	case w.Struck(plan.FaultHalfPage, t.Name, uint64(i)):
 		t.stop = effects.Faulted
 	default:
-		w.Judges.OnReadPassed(t, i)
+		OnReadPassed.Report(&w.Panel, oracle.Nobody, ReadPassed{t, i})
 		t.stored++
 	}
 	if t.stop != effects.OK || i+1 == len(t.Pairs) {

@@ -17,7 +17,8 @@ type Device struct {
 
 // scatter is the engine's device code taking chunks, which takes some time and may fail.
 func (n *Node) scatter(w *World, e *effects.Scatter) {
-	if !w.Judges.OnScatter(n, e) {
+	OnScattering.Report(&w.Panel, n.ID, Scattering{n, e})
+	if w.Failure != nil {
 		return
 	}
 	if take := w.System.Engine.Scatter; take != nil && take(w, n, e) {

@@ -40,6 +40,7 @@ type Engine struct {
 	Outcome  func(w *World, n *Node, e *effects.Deliver)
 	Returned func(w *World, n *Node, e *effects.Return)
 	Observed func(w *World, n *Node, e *effects.Observe)
+	Died     func(w *World, n *Node) // an incarnation of n has ended: what its engine wanted is void
 
 	// Words that nobody answers, as they leave; taken says whether the transport took them. One is for the proxy: about
 	// which request it is, with how many chunks missing. The other is for a node. False ends the run.

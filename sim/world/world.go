@@ -1,7 +1,7 @@
 // Package world runs machines in one goroutine on virtual time: the queue of what happens, nodes and their
 // incarnations, clocks, control connections, data planes and the memory that they touch, faults, and the event log. It
 // is a driver as [effects.Machine] wants one. It knows no rank and no message: what runs in it says a [System], and
-// what is promised of it those who are told what happens ([Judges]). Whoever makes a system sees all of a world and may
+// what is promised of it, the oracles of a run ([World.Panel]). A system sees all of its world and may
 // change it; what it must remember of a run it keeps beside it. What becomes of a node, a link, a transfer or a
 // connection is that one's own method, which is given the world.
 //
@@ -13,19 +13,20 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // World is one run: nodes with their machines, clocks, networks, planes and memory, and what goes wrong with them. What
 // the machines are is the system's to know.
 type World struct {
-	Seed      uint64     `snap:"skip"`
-	Source    *plan.Plan `snap:"share"`
-	Setting   setting    `snap:"share"` // what the source says of all that
-	System    *System    `snap:"share"` // what runs here
-	Side      any        `snap:"share"` // the system's side of this run, which has the world in it
-	Judges    Judges     `snap:"share"`
-	Now       int64      `snap:"skip"`
+	Seed      uint64       `snap:"skip"`
+	Source    *plan.Plan   `snap:"share"`
+	Setting   setting      `snap:"share"` // what the source says of all that
+	System    *System      `snap:"share"` // what runs here
+	Side      any          `snap:"share"` // the system's side of this run, which has the world in it
+	Panel     oracle.Panel // the oracles of this run
+	Now       int64        `snap:"skip"`
 	Queue     Queue
 	Nodes     []*Node                 `snap:"whole"`
 	Journal   journal                 `snap:"share"`
@@ -248,14 +249,16 @@ func (n *Node) step(w *World, k Kind, ev effects.Event) {
 		return
 	}
 	out := &n.Out
-	w.Judges.BeforeStep(n, k, ev)
+	OnStepping.Report(&w.Panel, n.ID, Stepping{n, k, ev})
+	w.Panel.ReportEvent(n.ID, ev)
 	n.Machine.Step(w.Clock(n), ev, out)
 	n.Steps++
 	w.Result.Steps++
 	life := n.Life
 	for i := range out.Len() {
 		e := out.At(i)
-		w.Judges.Wanted(n, e)
+		OnWanted.Report(&w.Panel, n.ID, Wanted{n, e})
+		w.Panel.ReportEffect(n.ID, e)
 		if n.Trap.Is && n.Trap.sprung(e) {
 			if !n.Trap.After {
 				n.fall(w)
@@ -271,13 +274,12 @@ func (n *Node) step(w *World, k Kind, ev effects.Event) {
 		w.Result.Coverage.Hit(w.System.Marks + coverage.Point(m))
 	}
 	if n.Up && n.Life == life {
-		w.Judges.Watched(n, ev)
+		n.noteBusy(w)
+		oracle.OnStepped.Report(&w.Panel, n.ID, oracle.Stepped{Event: ev, Effects: out})
 	}
 	out.Scribble()
 	out.Reset()
 	if n.Up && n.Life == life {
-		n.noteBusy(w)
-		w.Judges.AfterStep(n)
 		idle(w, n)
 		w.Tick(n)
 	}

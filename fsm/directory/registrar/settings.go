@@ -16,10 +16,13 @@ type Settings struct {
 // Knows says whether there is any.
 func (s *Settings) Knows() bool { return len(s.Directory.Directories) > 0 }
 
+// DefaultSettings have no directory, and what goes for those that are added.
+func DefaultSettings() Settings { return Settings{Directory: Default(), Journal: 8192} }
+
 // Fill puts defaults where nothing is said.
 func (s *Settings) Fill() {
 	if s.Knows() {
-		kernel.Default(&s.Journal, 8192)
+		kernel.Default(&s.Journal, DefaultSettings().Journal)
 	}
 }
 

@@ -87,8 +87,8 @@ func (s *spec) config() (*config.Config, error) {
 	clear(cfg.InitPorts)
 	clear(cfg.AllocPorts)
 	clear(cfg.Pull.DonePorts)
-	if s.Lease > 0 {
-		cfg.Push.Lease, cfg.Pull.TTL, cfg.Pull.LeadMin, cfg.Push.LeaseGuard = s.Lease, s.Lease, s.Lease/8, s.Lease/4
+	if lease := effects.Duration(s.Lease); lease > 0 {
+		cfg.Machine.Lease, cfg.Machine.PullTTL, cfg.Machine.LeadMin, cfg.Machine.LeaseGuard = lease, lease, lease/8, lease/4
 	}
 	return cfg, nil
 }

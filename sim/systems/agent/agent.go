@@ -214,7 +214,7 @@ var (
 
 var rest = oracle.Of("attached engines", "nothing is left of engines that are gone, or hold nothing any more",
 	func(l *oracle.Listen[struct{}]) {
-		l.Quiet(func(_ *struct{}, call *oracle.Call) {
+		oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.Quiet) {
 			w := pd.In(call)
 			n := w.Nodes[call.Node()]
 			h := of(w).host(n)

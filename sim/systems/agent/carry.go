@@ -327,7 +327,7 @@ func (h *host) giveBack(x *work) {
 		c.Job, c.Target = of.Job, of.Target
 	}
 	if h.gone[t] = of.Want != p2p.Shares; h.gone[t] && of.Want != layerwise.Begins {
-		w.Jury.OnRelease(h.n, t)
+		pd.OnReleasing.Report(&w.Panel, h.n.ID, pd.Releasing{Node: h.n, Ticket: t})
 	}
 	h.give(x, c, patience)
 }

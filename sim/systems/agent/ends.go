@@ -61,11 +61,11 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 		}
 	case p2p.Stores:
 		if e.Code == effects.OK {
-			w.Jury.OnStored(n, &w.Commands[e.Ticket-1])
+			pd.OnStored.Report(&w.Panel, n.ID, pd.Stored{Node: n, Command: &w.Commands[e.Ticket-1]})
 		}
 	case p2p.Shares:
 		if e.Code == effects.OK {
-			w.Jury.OnShared(n, &w.Commands[e.Ticket-1])
+			pd.OnShared.Report(&w.Panel, n.ID, pd.Shared{Node: n, Command: &w.Commands[e.Ticket-1]})
 		}
 	case p2p.Withdraws:
 		withdrawn(w, n, e)
@@ -151,7 +151,7 @@ func (h *host) gaveBack(x *work, e *effects.Deliver) {
 // withdrawn notes that shared pages are the engine's alone again.
 func withdrawn(w *pd.Cluster, n *world.Node, e *effects.Deliver) {
 	if c := &w.Commands[e.Ticket-1]; e.Code == effects.OK {
-		w.Jury.OnWithdrawn(n, c)
+		pd.OnWithdrawn.Report(&w.Panel, n.ID, pd.Withdrawn{Node: n, Command: c})
 		w.Commands[c.Target-1].Released = true
 	}
 }
@@ -164,7 +164,7 @@ func (h *host) brought(x *work, e *effects.Deliver) {
 		h.gives(x, j, 0)
 		return
 	}
-	if w.Jury.OnKept(h.n, e, &w.Commands[e.Ticket-1]); w.Failure == nil {
+	if pd.OnKept.Report(&w.Panel, h.n.ID, pd.Kept{Node: h.n, Effect: e, Command: &w.Commands[e.Ticket-1]}); w.Failure == nil {
 		h.fetches(x, int(e.Hits), pd.Its(h.n).Cfg.FetchTimeout)
 	}
 }

@@ -325,7 +325,7 @@ func (e *engineProcess) fill(t *task, half int) {
 func (e *engineProcess) reads(t *task) {
 	if h, x := e.holding(t.holds); h != nil && (e.lies || h.holdsStill(x, "reads")) {
 		if c := &e.a.w.Commands[x.t-1]; c.Job == t.job && !e.lies {
-			e.a.w.Jury.OnRead(h.n, &e.a.w.Jobs[t.job], c.Pages)
+			pd.OnRead.Report(&e.a.w.Panel, h.n.ID, pd.Read{Node: h.n, Job: &e.a.w.Jobs[t.job], Pages: c.Pages})
 		}
 	}
 }

@@ -14,7 +14,7 @@ var awake = oracle.Of("awake",
 	"a directory forgets a worker as silent only when it was awake for the time of a silence since it heard of it",
 	func(l *oracle.Listen[book]) {
 		keeps(func(*book, *volume, *oracle.Call, *asked, *protocol.BatchedP2PLookupRetMsg) {})(l)
-		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Observe) {
+		oracle.On(l, func(b *book, c *oracle.Call, e *effects.Observe) {
 			x := b.volume(c)
 			if x == nil || e.Fact != effects.FactDirectory || core.Event(e.ID) != core.WentSilent {
 				return
@@ -91,12 +91,12 @@ func ticks(l *oracle.Listen[book]) {
 			x.clock.step(c.Clock(), c.Frozen())
 		}
 	}
-	oracle.OnEvent(l, func(b *book, c *oracle.Call, _ *effects.Tick) { step(b, c) })
-	oracle.OnEvent(l, func(b *book, c *oracle.Call, _ *effects.Command) { step(b, c) })
-	oracle.OnEvent(l, func(b *book, c *oracle.Call, _ *effects.Received) { step(b, c) })
-	oracle.OnEvent(l, func(b *book, c *oracle.Call, _ *effects.Opened) { step(b, c) })
-	oracle.OnEvent(l, func(b *book, c *oracle.Call, _ *effects.ConnLost) { step(b, c) })
-	oracle.OnEvent(l, func(b *book, c *oracle.Call, _ *effects.Replied) { step(b, c) })
-	oracle.OnEvent(l, func(b *book, c *oracle.Call, _ *effects.Unanswered) { step(b, c) })
-	oracle.OnEvent(l, func(b *book, c *oracle.Call, _ *effects.SendDone) { step(b, c) })
+	oracle.On(l, func(b *book, c *oracle.Call, _ *effects.Tick) { step(b, c) })
+	oracle.On(l, func(b *book, c *oracle.Call, _ *effects.Command) { step(b, c) })
+	oracle.On(l, func(b *book, c *oracle.Call, _ *effects.Received) { step(b, c) })
+	oracle.On(l, func(b *book, c *oracle.Call, _ *effects.Opened) { step(b, c) })
+	oracle.On(l, func(b *book, c *oracle.Call, _ *effects.ConnLost) { step(b, c) })
+	oracle.On(l, func(b *book, c *oracle.Call, _ *effects.Replied) { step(b, c) })
+	oracle.On(l, func(b *book, c *oracle.Call, _ *effects.Unanswered) { step(b, c) })
+	oracle.On(l, func(b *book, c *oracle.Call, _ *effects.SendDone) { step(b, c) })
 }

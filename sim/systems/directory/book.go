@@ -59,26 +59,26 @@ type judge func(b *book, x *volume, c *oracle.Call, q *asked, m *protocol.Batche
 func keeps(says judge) func(l *oracle.Listen[book]) {
 	return func(l *oracle.Listen[book]) {
 		ticks(l)
-		oracle.OnEvent(l, func(b *book, c *oracle.Call, e *effects.Command) { b.commanded(c, e) })
-		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Observe) {
+		oracle.On(l, func(b *book, c *oracle.Call, e *effects.Command) { b.commanded(c, e) })
+		oracle.On(l, func(b *book, c *oracle.Call, e *effects.Observe) {
 			if e.Fact == factSettled {
 				b.healed = effects.Time(e.ID)
 				b.lives.endless = e.Count == firstStays
 			}
 		})
-		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Send) { b.lives.sent(c.NodeName(), e.Body) })
-		oracle.OnEvent(l, func(b *book, c *oracle.Call, e *effects.Received) {
+		oracle.On(l, func(b *book, c *oracle.Call, e *effects.Send) { b.lives.sent(c.NodeName(), e.Body) })
+		oracle.On(l, func(b *book, c *oracle.Call, e *effects.Received) {
 			b.lives.came(e.Body)
 			if x := b.volume(c); x != nil {
 				x.received(c, e)
 			}
 		})
-		oracle.OnEffect(l, func(b *book, c *oracle.Call, e *effects.Reply) {
+		oracle.On(l, func(b *book, c *oracle.Call, e *effects.Reply) {
 			if x := b.volume(c); x != nil {
 				b.answers(x, c, e, says)
 			}
 		})
-		l.Down(func(b *book, c *oracle.Call) { b.down(c) })
+		oracle.On(l, func(b *book, c *oracle.Call, _ oracle.Down) { b.down(c) })
 	}
 }
 

@@ -111,14 +111,14 @@ var honest = oracle.Of("honest",
 	"a worker tells that a chunk came only if it did, and in a full sync of no chunk that is "+
 		"not there",
 	func(l *oracle.Listen[truth]) {
-		oracle.OnEvent(l, func(b *truth, c *oracle.Call, e *effects.Command) {
+		oracle.On(l, func(b *truth, c *oracle.Call, e *effects.Command) {
 			b.commanded(c, e)
 			for _, k := range b.has[c.NodeName()] {
 				b.had(c)[k] = true
 			}
 		})
-		oracle.OnEffect(l, func(b *truth, c *oracle.Call, e *effects.Post) { b.posts(c, e) })
-		l.Down(func(b *truth, c *oracle.Call) {
+		oracle.On(l, func(b *truth, c *oracle.Call, e *effects.Post) { b.posts(c, e) })
+		oracle.On(l, func(b *truth, c *oracle.Call, _ oracle.Down) {
 			b.down(c)
 			delete(b.ever, c.NodeName())
 		})
@@ -164,7 +164,7 @@ func (b *truth) posts(c *oracle.Call, e *effects.Post) {
 // answered: nobody who asks waits for his patience to end.
 var answered = oracle.Of("answered", "each question to a directory is answered in the step that hears it",
 	func(l *oracle.Listen[awaiting]) {
-		oracle.OnEvent(l, func(b *awaiting, c *oracle.Call, e *effects.Received) {
+		oracle.On(l, func(b *awaiting, c *oracle.Call, e *effects.Received) {
 			if was := b.open[c.NodeName()]; was != 0 {
 				c.Fail("request %d to %s has no answer", was, c.NodeName())
 			}
@@ -172,8 +172,8 @@ var answered = oracle.Of("answered", "each question to a directory is answered i
 				b.set(c, e.Request)
 			}
 		})
-		oracle.OnEffect(l, func(b *awaiting, c *oracle.Call, e *effects.Reply) { b.set(c, 0) })
-		l.Down(func(b *awaiting, c *oracle.Call) { b.set(c, 0) })
+		oracle.On(l, func(b *awaiting, c *oracle.Call, e *effects.Reply) { b.set(c, 0) })
+		oracle.On(l, func(b *awaiting, c *oracle.Call, _ oracle.Down) { b.set(c, 0) })
 	})
 
 type awaiting struct{ open map[string]effects.Request }
@@ -192,14 +192,14 @@ var parted = oracle.Of("parted",
 	"a worker that leaves tells a directory so once nothing is under way there that makes it "+
 		"known, and says nothing there any more",
 	func(l *oracle.Listen[calls]) {
-		oracle.OnEffect(l, func(b *calls, c *oracle.Call, e *effects.Open) { b.at(c).opening[e.Corr] = e.Addr.Host })
-		oracle.OnEvent(l, func(b *calls, c *oracle.Call,
+		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Open) { b.at(c).opening[e.Corr] = e.Addr.Host })
+		oracle.On(l, func(b *calls, c *oracle.Call,
 			e *effects.Opened) {
 			b.at(c).conns[e.Conn] = b.at(c).opening[e.Corr]
 		})
-		oracle.OnEvent(l, func(b *calls, c *oracle.Call, e *effects.Replied) { delete(b.at(c).asked, e.Corr) })
-		oracle.OnEvent(l, func(b *calls, c *oracle.Call, e *effects.Unanswered) { delete(b.at(c).asked, e.Corr) })
-		oracle.OnEffect(l, func(b *calls, c *oracle.Call, e *effects.Send) {
+		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Replied) { delete(b.at(c).asked, e.Corr) })
+		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Unanswered) { delete(b.at(c).asked, e.Corr) })
+		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Send) {
 			n, to := b.at(c), b.at(c).conns[e.Conn]
 			switch tag, _ := protocol.PeekControllerTag(e.Body, nil); {
 			case tag != protocol.TagRegisterMsg && tag != protocol.TagHeartbeatMsg:
@@ -209,8 +209,8 @@ var parted = oracle.Of("parted",
 				n.asked[e.Corr] = to
 			}
 		})
-		oracle.OnEffect(l, func(b *calls, c *oracle.Call, e *effects.Post) { b.posts(c, e) })
-		l.Down(func(b *calls, c *oracle.Call) { delete(b.of, c.NodeName()) })
+		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Post) { b.posts(c, e) })
+		oracle.On(l, func(b *calls, c *oracle.Call, _ oracle.Down) { delete(b.of, c.NodeName()) })
 	})
 
 type calls struct{ of map[string]*called }

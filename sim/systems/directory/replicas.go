@@ -170,7 +170,7 @@ var sparing = oracle.Of("sparing",
 	"a directory wants a worker that another one hears four times in 3.2 s at most, whatever is lost, "+
 		"as long as it has not forgotten that worker",
 	func(l *oracle.Listen[wishes]) {
-		oracle.OnEffect(l, func(b *wishes, c *oracle.Call, e *effects.Observe) {
+		oracle.On(l, func(b *wishes, c *oracle.Call, e *effects.Observe) {
 			if e.Fact != effects.FactDirectory {
 				return
 			}
@@ -182,7 +182,7 @@ var sparing = oracle.Of("sparing",
 				delete(b.at[c.NodeName()], is)
 			}
 		})
-		l.Down(func(b *wishes, c *oracle.Call) { delete(b.at, c.NodeName()) })
+		oracle.On(l, func(b *wishes, c *oracle.Call, _ oracle.Down) { delete(b.at, c.NodeName()) })
 	})
 
 // wishes are when each directory wanted a worker, by its clock.
@@ -209,10 +209,10 @@ func (b *wishes) wants(c *oracle.Call, is who) {
 var real = oracle.Of("real", "a directory says of a worker nothing that it never had, and names it nowhere where it "+
 	"never was",
 	func(l *oracle.Listen[history]) {
-		oracle.OnEvent(l, func(b *history, c *oracle.Call, e *effects.Command) { b.commanded(c, e) })
-		oracle.OnEvent(l, func(b *history, c *oracle.Call, e *effects.Received) { b.received(c, e) })
-		oracle.OnEffect(l, func(b *history, c *oracle.Call, e *effects.Reply) { b.answers(c, e) })
-		l.Down(func(b *history, c *oracle.Call) {
+		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Command) { b.commanded(c, e) })
+		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Received) { b.received(c, e) })
+		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Reply) { b.answers(c, e) })
+		oracle.On(l, func(b *history, c *oracle.Call, _ oracle.Down) {
 			delete(b.has, c.NodeName())
 			delete(b.asked, c.NodeName())
 		})

@@ -316,7 +316,7 @@ func tellsEarly(w *pd.Cluster, n *world.Node, j *pd.Job) {
 func back(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	if x := prefillOf(w, j); !x.careless || !busy(w, n, j) {
-		w.Jury.OnReturned(n, c)
+		pd.OnReturned.Report(&w.Panel, n.ID, pd.Returned{Node: n, Command: c})
 	}
 }
 

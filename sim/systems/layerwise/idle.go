@@ -43,28 +43,28 @@ var notIdle = oracle.Of("layers sent", "who has layers to send and a link sends 
 	other[*effects.ConnLost](l)
 	other[*effects.SendDone](l)
 	other[*effects.LinkLost](l)
-	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Send) { begins(s, c, e.Corr) })
-	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Open) { begins(s, c, e.Corr) })
-	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Import) { begins(s, c, e.Corr) })
-	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Transfer) { begins(s, c, e.Corr) })
-	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Replied) { ends(s, c, e.Corr) })
-	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Unanswered) { ends(s, c, e.Corr) })
-	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Opened) { ends(s, c, e.Corr) })
-	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Imported) { ends(s, c, e.Corr) })
-	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.Settled) { ends(s, c, e.Corr) })
-	oracle.OnEvent(l, func(s *idle, c *oracle.Call, e *effects.TransferDone) {
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Send) { begins(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Open) { begins(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Import) { begins(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Transfer) { begins(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Replied) { ends(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Unanswered) { ends(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Opened) { ends(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Imported) { ends(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Settled) { ends(s, c, e.Corr) })
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.TransferDone) {
 		if s.of(c).nobody = false; e.Settled {
 			ends(s, c, e.Corr)
 		}
 	})
-	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Observe) {
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Observe) {
 		if x := s.of(c); e.Fact == effects.FactLinkUp {
 			x.up[e.Peer] = true
 		} else if e.Fact == effects.FactLinkDown {
 			delete(x.up, e.Peer)
 		}
 	})
-	oracle.OnEvent(l, func(s *idle, c *oracle.Call, _ *effects.Tick) {
+	oracle.On(l, func(s *idle, c *oracle.Call, _ *effects.Tick) {
 		w, x := pd.In(c), s.of(c)
 		receivers := 0
 		for _, n := range w.Nodes {
@@ -74,7 +74,7 @@ var notIdle = oracle.Of("layers sent", "who has layers to send and a link sends 
 		}
 		x.nobody = !w.Nodes[c.Node()].Busy && len(x.under) == 0 && len(x.up) == receivers
 	})
-	oracle.OnEffect(l, func(s *idle, c *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(s *idle, c *oracle.Call, e *effects.Deliver) {
 		w := pd.In(c)
 		n := w.Nodes[c.Node()]
 		o := commandOf(w, n, e.Ticket)
@@ -86,10 +86,10 @@ var notIdle = oracle.Of("layers sent", "who has layers to send and a link sends 
 				n.It(), oracle.Request(w.Jobs[o.Job].Name))
 		}
 	})
-	l.Down(func(s *idle, c *oracle.Call) { delete(s.nodes, c.Node()) })
+	oracle.On(l, func(s *idle, c *oracle.Call, _ oracle.Down) { delete(s.nodes, c.Node()) })
 })
 
 // other has an event that is no Tick say so.
 func other[E effects.Event](l *oracle.Listen[idle]) {
-	oracle.OnEvent(l, func(s *idle, c *oracle.Call, _ E) { s.of(c).nobody = false })
+	oracle.On(l, func(s *idle, c *oracle.Call, _ E) { s.of(c).nobody = false })
 }

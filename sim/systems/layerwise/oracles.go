@@ -30,7 +30,7 @@ var (
 
 // atOnce judges what engines are told that push layers: whatever becomes of a layer, its engine goes on at once.
 var atOnce = oracle.Of("layers at once", "an engine that saves a layer never waits", func(l *oracle.Listen[struct{}]) {
-	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		c := commandOf(w, n, e.Ticket)
@@ -64,7 +64,7 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 				n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(e.Ticket))
 		}
 	})
-	oracle.OnEvent(l, func(_ *struct{}, call *oracle.Call, _ *effects.Tick) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ *effects.Tick) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		for _, t := range w.Undone.Some {
@@ -133,14 +133,14 @@ type going struct {
 // once judges what senders transfer: each layer once in an epoch, none of a chunk that is whole, and none of what was
 // there before.
 var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen[sent]) {
-	oracle.OnEvent(l, func(s *sent, call *oracle.Call, e *effects.Command) {
+	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.Command) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if c := commandOf(w, n, e.Ticket); c != nil && preempts(c) {
 			s.of(w, n, c.Job).preempted(pagesOf(&w.Jobs[c.Job]))
 		}
 	})
-	oracle.OnEffect(l, func(s *sent, call *oracle.Call, e *effects.Transfer) {
+	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.Transfer) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User || e.Read {
@@ -178,13 +178,13 @@ var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen
 		}
 		s.corrs[place{call.Node(), e.Corr}] = x
 	})
-	oracle.OnEffect(l, func(s *sent, call *oracle.Call, e *effects.Send) {
+	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.Send) {
 		w := pd.In(call)
 		if n := w.Nodes[call.Node()]; !n.User {
 			s.asks(call, w, n, e.Body)
 		}
 	})
-	oracle.OnEvent(l, func(s *sent, call *oracle.Call, e *effects.TransferDone) {
+	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.TransferDone) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		at := place{call.Node(), e.Corr}
@@ -322,7 +322,7 @@ type wholeAt struct {
 
 // whole judges chunks that become readable: all layers of each, of one origin.
 var whole = oracle.Of("layers together", "no chunk of layers of two origins", func(l *oracle.Listen[came]) {
-	oracle.OnEffect(l, func(s *came, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(s *came, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {
@@ -350,7 +350,7 @@ var whole = oracle.Of("layers together", "no chunk of layers of two origins", fu
 			}
 		}
 	})
-	oracle.OnEffect(l, func(s *came, call *oracle.Call, e *effects.Observe) {
+	oracle.On(l, func(s *came, call *oracle.Call, e *effects.Observe) {
 		if e.Fact != effects.FactReady {
 			return
 		}
@@ -403,7 +403,7 @@ type told struct {
 
 // lastly judges words to the proxy: one comes after all that goes of its request.
 var lastly = oracle.Of("layers told", "the proxy is told last", func(l *oracle.Listen[told]) {
-	oracle.OnEffect(l, func(s *told, call *oracle.Call, e *effects.Post) {
+	oracle.On(l, func(s *told, call *oracle.Call, e *effects.Post) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		var m protocol.ProxyNotif
@@ -440,7 +440,7 @@ var lastly = oracle.Of("layers told", "the proxy is told last", func(l *oracle.L
 		}
 		s.jobs[int(at)] = n.Life + 1
 	})
-	oracle.OnEffect(l, func(s *told, call *oracle.Call, e *effects.Transfer) {
+	oracle.On(l, func(s *told, call *oracle.Call, e *effects.Transfer) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User || e.Read || len(e.Pairs) == 0 {

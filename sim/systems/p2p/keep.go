@@ -49,7 +49,7 @@ func comes(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	switch {
 	case e.Hits == 0:
 	case mode(n, j) == ops.Delayed:
-		if w.Jury.OnKept(n, e, c); w.Failure != nil {
+		if pd.OnKept.Report(&w.Panel, n.ID, pd.Kept{Node: n, Effect: e, Command: c}); w.Failure != nil {
 			return
 		}
 		j.FetchFirst(w, int(e.Hits))

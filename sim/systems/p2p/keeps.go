@@ -14,7 +14,7 @@ var (
 // keeps judges what an engine is told that shares: nothing else has its pages, so that only room is wanting.
 var keeps = oracle.Of("keeps", "an engine may share what is its own, once, and take it back, once", func(
 	l *oracle.Listen[struct{}]) {
-	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {

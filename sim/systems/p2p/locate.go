@@ -42,7 +42,7 @@ var located = oracle.Of("located",
 	"who asks directories how much there is of some chunks is told what one of them said, or "+
 		"that none did", func(l *oracle.Listen[heard]) {
 		hears(l)
-		oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Deliver) {
+		oracle.On(l, func(h *heard, call *oracle.Call, e *effects.Deliver) {
 			w := pd.In(call)
 			s := h.seek(int32(call.Node()), e.Ticket)
 			if s == nil {

@@ -178,7 +178,7 @@ var checkCode = oracle.NewCheck("L3", "outcomes of chunks that are brought")
 
 // brought judges what engines are told that have chunks brought: nobody lied, so nothing makes no sense.
 var brought = oracle.Of("shares", "what peers share comes whole or not at all", func(l *oracle.Listen[struct{}]) {
-	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {

@@ -50,7 +50,7 @@ func lent(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	case e.Code != effects.OK:
 		w.Release(n, c.Target)
 	default:
-		w.Jury.OnShared(n, &c)
+		pd.OnShared.Report(&w.Panel, n.ID, pd.Shared{Node: n, Command: &c})
 		if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
 			again := pd.Command{Want: c.Want, Job: c.Job, Batch: c.Batch, Target: c.Target, Body: c.Body, Pages: c.Pages}
 			if d.Permille(500) {
@@ -88,7 +88,7 @@ func back(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code != effects.OK {
 		return
 	}
-	if w.Jury.OnWithdrawn(n, c); w.Failure != nil {
+	if pd.OnWithdrawn.Report(&w.Panel, n.ID, pd.Withdrawn{Node: n, Command: c}); w.Failure != nil {
 		return
 	}
 	w.Commands[c.Target-1].Released = true

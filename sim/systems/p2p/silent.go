@@ -79,7 +79,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 	func(l *oracle.Listen[waiting]) {
 		attempts(l)
 		lookups(l)
-		oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Command) {
+		oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Command) {
 			w := pd.In(call)
 			n := w.Nodes[call.Node()]
 			c := w.CommandOf(n, e.Ticket)
@@ -92,7 +92,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 				call.Clock().Add(pd.Its(n).Cfg.BringTimeout), call.Clock(),
 			})
 		})
-		oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Deliver) {
+		oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Deliver) {
 			node := int32(call.Node())
 			i := slices.IndexFunc(s.brings, func(b bringing) bool { return b.node == node && b.ticket == e.Ticket })
 			if i < 0 {
@@ -117,7 +117,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 					oracle.Node(node), oracle.Ticket(b.ticket))
 			}
 		})
-		l.Down(func(s *waiting, call *oracle.Call) {
+		oracle.On(l, func(s *waiting, call *oracle.Call, _ oracle.Down) {
 			node := int32(call.Node())
 			s.brings = slices.DeleteFunc(s.brings, func(b bringing) bool { return b.node == node })
 			s.attempts = slices.DeleteFunc(s.attempts, func(a attempt) bool { return a.node == node })
@@ -217,22 +217,22 @@ func lookups(l *oracle.Listen[waiting]) {
 	find := func(s *waiting, call *oracle.Call, is func(lookup) bool) int {
 		return slices.IndexFunc(s.lookups, func(x lookup) bool { return x.node == int32(call.Node()) && is(x) })
 	}
-	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Open) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Open) {
 		if e.Channel == effects.ChannelLookup {
 			s.lookups = append(s.lookups, lookup{int32(call.Node()), e.Addr.Host, e.Corr, 0})
 		}
 	})
-	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Opened) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Opened) {
 		if i := find(s, call, func(x lookup) bool { return x.conn == 0 && x.corr == e.Corr }); i >= 0 {
 			s.lookups[i].corr, s.lookups[i].conn = 0, e.Conn
 		}
 	})
-	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Send) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Send) {
 		if i := find(s, call, func(x lookup) bool { return x.corr == 0 && x.conn == e.Conn }); i >= 0 {
 			s.lookups = append(s.lookups, lookup{int32(call.Node()), s.lookups[i].host, e.Corr, e.Conn})
 		}
 	})
-	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Unanswered) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Unanswered) {
 		node := int32(call.Node())
 		if i := find(s, call, func(x lookup) bool { return x.conn != 0 && x.corr == e.Corr }); i >= 0 {
 			host := s.lookups[i].host
@@ -241,7 +241,7 @@ func lookups(l *oracle.Listen[waiting]) {
 		}
 		s.lookups = slices.DeleteFunc(s.lookups, func(x lookup) bool { return x.node == node && x.corr == e.Corr })
 	})
-	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Replied) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Replied) {
 		var m protocol.P2PErrorMsg
 		if protocol.HasTag(e.Body, protocol.TagP2PErrorMsg, &pd.WireLimits) && m.Decode(e.Body, &pd.WireLimits) == nil &&
 			m.Code == protocol.P2PNotIntroduced {
@@ -256,7 +256,7 @@ func lookups(l *oracle.Listen[waiting]) {
 		s.frozen = slices.DeleteFunc(s.frozen, func(f frozen) bool { return f.node == node && f.host == host })
 		s.missed = slices.DeleteFunc(s.missed, func(f frozen) bool { return f.node == node && f.host == host })
 	})
-	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Close) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Close) {
 		s.lookups = slices.DeleteFunc(s.lookups, func(x lookup) bool {
 			return x.node == int32(call.Node()) && x.conn == e.Conn && x.corr == 0
 		})
@@ -270,12 +270,12 @@ func attempts(l *oracle.Listen[waiting]) {
 			return a.node == int32(call.Node()) && a.conn == conn
 		})
 	}
-	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Open) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Open) {
 		if e.Channel == effects.ChannelInit {
 			s.attempts = append(s.attempts, attempt{int32(call.Node()), e.Addr, e.Corr, 0})
 		}
 	})
-	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.Opened) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Opened) {
 		i := slices.IndexFunc(s.attempts, func(a attempt) bool {
 			return a.node == int32(call.Node()) && a.conn == 0 && a.corr == e.Corr
 		})
@@ -287,9 +287,9 @@ func attempts(l *oracle.Listen[waiting]) {
 			s.attempts = slices.Delete(s.attempts, i, i+1)
 		}
 	})
-	oracle.OnEvent(l, func(s *waiting, call *oracle.Call, e *effects.ConnLost) { without(s, call, e.Conn) })
-	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Close) { without(s, call, e.Conn) })
-	oracle.OnEffect(l, func(s *waiting, call *oracle.Call, e *effects.Observe) {
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.ConnLost) { without(s, call, e.Conn) })
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Close) { without(s, call, e.Conn) })
+	oracle.On(l, func(s *waiting, call *oracle.Call, e *effects.Observe) {
 		if e.Fact == effects.FactLinkDown {
 			node := int32(call.Node())
 			s.given = slices.DeleteFunc(s.given, func(g givenUp) bool { return g.node == node })

@@ -137,7 +137,7 @@ func legible(b []byte) bool {
 // converges: hints become what is so.
 var converges = oracle.Of("converges", "a while after the last fault a directory knows of each node what that has, no "+
 	"chunk more and none less", func(l *oracle.Listen[struct{}]) {
-	l.Quiet(func(_ *struct{}, call *oracle.Call) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.Quiet) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {
@@ -171,7 +171,7 @@ var misses = []effects.Code{
 var sought = oracle.Of("sought",
 	"chunks that are looked for come, or are a miss, whatever directories say, and who is told "+
 		"that all came has them", func(l *oracle.Listen[struct{}]) {
-		oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 			w := pd.In(call)
 			n := w.Nodes[call.Node()]
 			if n.User {

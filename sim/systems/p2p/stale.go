@@ -50,7 +50,7 @@ type seek struct {
 var forgets = oracle.Of("forgets", "what directories said and a peer has shown to be wrong is not believed again: a "+
 	"directory is asked anew", func(l *oracle.Listen[heard]) {
 	hears(l)
-	oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Observe) {
+	oracle.On(l, func(h *heard, call *oracle.Call, e *effects.Observe) {
 		if e.Fact != effects.FactBrought {
 			return
 		}
@@ -59,7 +59,7 @@ var forgets = oracle.Of("forgets", "what directories said and a peer has shown t
 			h.believes(call, s)
 		}
 	})
-	oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(h *heard, call *oracle.Call, e *effects.Deliver) {
 		s := h.seek(int32(call.Node()), e.Ticket)
 		if s == nil {
 			return
@@ -75,7 +75,7 @@ var forgets = oracle.Of("forgets", "what directories said and a peer has shown t
 
 // hears keeps books of what is asked and answered.
 func hears(l *oracle.Listen[heard]) {
-	oracle.OnEvent(l, func(h *heard, call *oracle.Call, e *effects.Command) {
+	oracle.On(l, func(h *heard, call *oracle.Call, e *effects.Command) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if c := w.CommandOf(n, e.Ticket); !n.User && c != nil && looks(w, c) {
@@ -88,15 +88,15 @@ func hears(l *oracle.Listen[heard]) {
 			h.seeks = append(h.seeks, s)
 		}
 	})
-	oracle.OnEffect(l, func(h *heard, call *oracle.Call, e *effects.Send) {
+	oracle.On(l, func(h *heard, call *oracle.Call, e *effects.Send) {
 		m := protocol.BatchedP2PLookupMsg{}
 		c := pd.In(call).ConnOf(uint64(e.Conn))
 		if c != nil && c.Channel == effects.ChannelDirectory && m.Decode(e.Body, nil) == nil {
 			h.asked = append(h.asked, query{int32(call.Node()), e.Corr, question(m.Hashes)})
 		}
 	})
-	oracle.OnEvent(l, func(h *heard, call *oracle.Call, e *effects.Replied) { h.replied(int32(call.Node()), e) })
-	l.Down(func(h *heard, call *oracle.Call) {
+	oracle.On(l, func(h *heard, call *oracle.Call, e *effects.Replied) { h.replied(int32(call.Node()), e) })
+	oracle.On(l, func(h *heard, call *oracle.Call, _ oracle.Down) {
 		h.asked = slices.DeleteFunc(h.asked, func(x query) bool { return x.node == int32(call.Node()) })
 		h.answers = slices.DeleteFunc(h.answers, func(x answer) bool { return x.node == int32(call.Node()) })
 		h.seeks = slices.DeleteFunc(h.seeks, func(x seek) bool { return x.node == int32(call.Node()) })

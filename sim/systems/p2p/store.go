@@ -77,7 +77,7 @@ func store(w *pd.Cluster, n *world.Node, put effects.Ticket, late effects.Durati
 // kept has what was handed over be the cache's.
 func kept(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code == effects.OK {
-		w.Jury.OnStored(n, c)
+		pd.OnStored.Report(&w.Panel, n.ID, pd.Stored{Node: n, Command: c})
 	}
 }
 
@@ -90,7 +90,7 @@ var (
 var takes = oracle.Of("takes",
 	"a cache takes pages that nothing else of their engine uses any more, all of a command or "+
 		"none", func(l *oracle.Listen[struct{}]) {
-		oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 			w := pd.In(call)
 			n := w.Nodes[call.Node()]
 			if n.User {

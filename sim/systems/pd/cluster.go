@@ -1,6 +1,6 @@
 // Package pd is disaggregated prefill and decode in a simulated world: ranks, the engines that give them commands and
 // read what came, the proxy between them, plain peers, strangers who speak our protocol, and the faults that only those
-// make. Who judges them is told what happens ([Judges]), and this package does not know them.
+// make. It reports what happens to the oracles of the run ([OnGiven] and the others there), which it does not know.
 package pd
 
 import (
@@ -10,14 +10,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Cluster is a world in which ranks run, with the engines that give them commands and plain peers beside them. Who
-// judges is told by it, and has it before him. What becomes of a job, a command, a plain peer's message or write is
-// that one's own method, which is given the cluster.
+// Cluster is a world in which ranks run, with the engines that give them commands and plain peers beside them. The
+// methods of a job, a command, a plain peer's message or a plain peer's write say what becomes of it; each is given the
+// cluster.
 type Cluster struct {
 	world.World
 	Plan        Setting `snap:"share"` // what the source says
 	Ranks       int     // how many nodes are, of all; they come first
-	Jury        Judges  `snap:"share"`
 	Flows       Flows   `snap:"share"` // that play beside PD's own
 	known       Flows   `snap:"share"` // all that may
 	Keys        keys    `snap:"share"`

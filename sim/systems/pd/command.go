@@ -58,7 +58,7 @@ func GiveIn(w *Cluster, n *world.Node, in effects.Duration, c Command, patience 
 	given[c.Want]++
 	c.Name = plan.AboutCommand(request, c.Want, given[c.Want])
 	t := uint64(w.AddCommand(c))
-	w.Jury.OnGiven(n, &w.Commands[t-1], effects.Ticket(t)) // A pointer to c would have each c allocated.
+	OnGiven.Report(&w.Panel, n.ID, Given{n, &w.Commands[t-1], effects.Ticket(t)}) // A pointer to c would have each c allocated.
 	w.Unfinished++
 	w.Result.Commands++
 	w.ForNode(n, in, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Want)})
@@ -71,11 +71,22 @@ func Begun(c *Command, n *world.Node) int64 { return c.begun(n) }
 // begun is when n's machine got it.
 func (c *Command) begun(n *world.Node) int64 { return c.Due - int64(n.Slowest(c.Patience)+Grace) }
 
+// VoidCommands ends the commands of n's engine that have no outcome yet: the incarnation that it gave them to is gone.
+func (w *Cluster) VoidCommands(n *world.Node) {
+	for _, t := range w.Undone.Some {
+		c := &w.Commands[t-1]
+		if c.Node == n.ID && c.Life == n.Life && (!c.Over || c.Held) {
+			c.Over, c.Held = true, false
+			w.Unfinished--
+		}
+	}
+}
+
 // commanded is a command as its machine gets it: its deadline counts from here.
 func (c *Command) commanded(w *Cluster, n *world.Node, t effects.Ticket) effects.CommandBody {
 	c.Due, c.frozen, c.Step = w.Now+int64(n.Slowest(c.Patience)+Grace), n.Frozen, n.Steps+1
 	n.Draining = n.Draining || c.Want == plan.WantDrain
-	w.Jury.OnCommand(n, c, t)
+	OnCommanded.Report(&w.Panel, n.ID, Commanded{n, c, t})
 	return c.Body
 }
 
@@ -100,7 +111,7 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 			n.It(), oracle.Ticket(e.Ticket), c.Want, late)
 		return
 	}
-	w.Jury.OnOutcome(n, e, c)
+	OnOutcome.Report(&w.Panel, n.ID, Outcome{n, e, c})
 	if c.Device.Corr != 0 && !e.Held {
 		w.Fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.It(), oracle.Ticket(e.Ticket))
 		return
@@ -127,7 +138,7 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 	case plan.WantConflict:
 		c.contradicted(w, n, e)
 	case plan.WantContains:
-		w.Jury.OnContained(n, e, c)
+		OnContained.Report(&w.Panel, n.ID, Contained{n, e, c})
 	case plan.WantFetch:
 		c.fetched(w, n, e)
 	case plan.WantAbort, plan.WantAbandon:

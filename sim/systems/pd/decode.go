@@ -112,9 +112,9 @@ func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 		w.Fail("S1", "node %d gets %d of %d chunks with code %s", n.It(), len(e.Pages), len(j.Keys), e.Code)
 		return
 	}
-	w.Jury.OnGot(n, e, c)
+	OnGot.Report(&w.Panel, n.ID, Got{n, e, c})
 	c.Pages = w.Stock.Spans.Keep(e.Pages)
-	w.Jury.OnRead(n, j, c.Pages)
+	OnRead.Report(&w.Panel, n.ID, Read{n, j, c.Pages})
 	if w.Failure != nil {
 		return
 	}
@@ -134,7 +134,7 @@ func (c *Command) letGo(w *Cluster, t effects.Ticket) {
 	if c.Released {
 		return // By mistake, before it knew what there was.
 	}
-	w.Jury.OnRead(n, &w.Jobs[c.Job], c.Pages)
+	OnRead.Report(&w.Panel, n.ID, Read{n, &w.Jobs[c.Job], c.Pages})
 	if w.Failure != nil {
 		return
 	}

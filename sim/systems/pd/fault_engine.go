@@ -160,7 +160,7 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 				n.It(), oracle.Ticket(c.Target), oracle.Ticket(c.Count))
 			return
 		case e.Code == effects.OK:
-			w.Jury.OnRelease(n, c.Target) // Its put had ended while this was in the mailbox.
+			OnReleasing.Report(&w.Panel, n.ID, Releasing{n, c.Target}) // Its put had ended while this was in the mailbox.
 			reserve.Released = true
 			return
 		}
@@ -169,7 +169,7 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 		wanted = effects.NotFound
 	case conflictWaiting:
 		if wanted = effects.NotFound; e.Code == effects.OK { // It came to its end while this was in the mailbox.
-			w.Jury.OnRelease(n, c.Target)
+			OnReleasing.Report(&w.Panel, n.ID, Releasing{n, c.Target})
 			w.Commands[c.Target-1].Released = true
 			return
 		}
@@ -279,7 +279,7 @@ func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
 		w.Fail("L6", "node %d drains without any fault, and ends that with its patience", n.It())
 		return
 	case e.Code == effects.OK:
-		w.Judges.OnQuiet(n, "after it drained")
+		world.OnRested.Report(&w.Panel, n.ID, world.Rested{Node: n, When: "after it drained"})
 	case n.Shows(w.Now)-n.Shows(c.begun(n)) < effects.Time(c.Patience):
 		w.Fail("L6", "node %d ends the drain of ticket %d as expired, and its patience is not over",
 			n.It(), oracle.Ticket(e.Ticket))

@@ -88,7 +88,7 @@ func (j *Job) abandon(w *Cluster, n *world.Node) {
 // fetched is the outcome of a fetch: all of its chunks, or none that counts.
 func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
-	if w.Jury.OnFetched(n, e, c); w.Failure != nil {
+	if OnFetched.Report(&w.Panel, n.ID, Fetched{n, e, c}); w.Failure != nil {
 		return
 	}
 	next := c.From

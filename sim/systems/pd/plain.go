@@ -251,7 +251,7 @@ func (s *plainSender) store(w *Cluster, j *Job, id effects.GrantID, page uint32,
 // stored is one store of a plain sender's hardware.
 func (x *PlainWrite) stored(w *Cluster, half int) {
 	if !x.Over && x.Pool.Mapped() {
-		w.Jury.OnPlainStore(x, half)
+		OnPlainStored.Report(&w.Panel, oracle.Nobody, PlainStored{x, half})
 		for part := half * world.Parts / 2; part < min((half+1)*world.Parts/2, x.parts); part++ {
 			x.Pool.Pages[x.Page].Stamps[part] = world.MakeStamp(x.key, x.fill<<5, part)
 		}
@@ -259,7 +259,7 @@ func (x *PlainWrite) stored(w *Cluster, half int) {
 	if half == 0 {
 		return
 	}
-	w.Jury.OnPlainStill(x)
+	OnPlainStill.Report(&w.Panel, oracle.Nobody, PlainStill{x})
 	j := &w.Jobs[x.job]
 	if j.plain.writing--; j.plain.writing == 0 && j.plain.stage == plainAsk {
 		j.plain.ask(w, j)

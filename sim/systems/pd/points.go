@@ -46,7 +46,7 @@ var (
 )
 
 // marksMax is room for the marks of machines.
-const marksMax = 768
+const marksMax = 24 * effects.MarksPerSet
 
 // marks are the names of marks by number: each has a number of its own.
 var marks = sync.OnceValue(func() (names [marksMax]string) {

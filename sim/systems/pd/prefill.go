@@ -216,7 +216,7 @@ func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if c.Attached {
 		if e.Code == effects.OK {
-			w.Jury.OnReserved(n, e, c)
+			OnReserved.Report(&w.Panel, n.ID, Reserved{n, e, c})
 			c.Pages = w.Stock.Spans.Keep(e.Pages)
 		}
 		return
@@ -230,7 +230,7 @@ func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 		}
 		return
 	}
-	w.Jury.OnReserved(n, e, c)
+	OnReserved.Report(&w.Panel, n.ID, Reserved{n, e, c})
 	if w.Failure != nil {
 		return
 	}

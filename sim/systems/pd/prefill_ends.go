@@ -12,7 +12,7 @@ import (
 // How puts end, and how pages go back.
 
 func (c *Command) putEnded(w *Cluster, n *world.Node, e *effects.Deliver) {
-	w.Jury.OnPutEnded(n, e, c)
+	OnPutEnded.Report(&w.Panel, n.ID, PutEnded{n, e, c})
 	j := &w.Jobs[c.Job]
 	j.Puts--
 	if e.Code != effects.OK {
@@ -21,7 +21,7 @@ func (c *Command) putEnded(w *Cluster, n *world.Node, e *effects.Deliver) {
 			j.Batches[c.Batch].Put = 0
 		}
 	} else {
-		w.Jury.OnPutOK(n, e, c)
+		OnPutOK.Report(&w.Panel, n.ID, PutOK{n, e, c})
 	}
 	j.ok = j.Puts == 0 && !j.failed && (j.Whole || c.Batch+1 == len(j.Batches))
 	w.Parted = j.Whole
@@ -47,7 +47,7 @@ func (c *Command) tooLarge(w *Cluster, n *world.Node) bool {
 
 // putReturned gives the reserved pages back once the put's memory is the engine's.
 func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
-	w.Jury.OnReturned(n, c)
+	OnReturned.Report(&w.Panel, n.ID, Returned{n, c})
 	j := &w.Jobs[c.Job]
 	if w.Failure != nil || c.Attached {
 		return
@@ -83,7 +83,7 @@ func (c *Command) release(w *Cluster, n *world.Node, t effects.Ticket, body effe
 		kind = plan.WantUnpin
 	}
 	name := c.Name
-	w.Jury.OnRelease(n, t)
+	OnReleasing.Report(&w.Panel, n.ID, Releasing{n, t})
 	w.Give(n, Command{Want: kind, Target: t, Body: body}, 0)
 	if w.Struck(plan.FaultAgain, name, 0) {
 		w.Give(n, Command{Want: kind, Target: t, Body: body}, 0)

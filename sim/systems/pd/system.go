@@ -28,6 +28,7 @@ var System = world.System{
 		Outcome:  func(w *world.World, n *world.Node, e *effects.Deliver) { of(w).deliverTo(n, e) },
 		Returned: func(w *world.World, n *world.Node, e *effects.Return) { of(w).returnTo(n, e) },
 		Observed: func(w *world.World, n *world.Node, e *effects.Observe) { of(w).observed(e) },
+		Died:     func(w *world.World, n *world.Node) { of(w).VoidCommands(n) },
 		Notice: func(w *world.World, n *world.Node, body []byte, taken bool) (request, missing uint64, ok bool) {
 			return of(w).notice(n, body, taken)
 		},

@@ -17,7 +17,7 @@ func (w *Cluster) notice(n *world.Node, body []byte, taken bool) (request, missi
 		w.Fail("contract", "node %d tells the proxy what it cannot read: %v", n.It(), err)
 		return 0, 0, false
 	}
-	w.Jury.OnNotice(n, &m, taken)
+	OnNotified.Report(&w.Panel, n.ID, Notified{n, &m, taken})
 	return w.JobNamed(m.RequestID), uint64(m.Failed), true
 }
 
@@ -28,7 +28,7 @@ func (w *Cluster) endTold(n *world.Node, body []byte, taken bool) bool {
 		w.Fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.It(), err)
 		return false
 	}
-	w.Jury.OnEndTold(n, m, taken)
+	OnDoneSent.Report(&w.Panel, n.ID, DoneSent{n, m, taken})
 	return true
 }
 

@@ -57,7 +57,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 
 // returned gives the pages back once they are the engine's.
 func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
-	if w.Jury.OnReturned(n, c); w.Failure == nil {
+	if pd.OnReturned.Report(&w.Panel, n.ID, pd.Returned{Node: n, Command: c}); w.Failure == nil {
 		w.Release(n, c.Target)
 	}
 }

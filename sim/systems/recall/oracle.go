@@ -19,13 +19,13 @@ var (
 
 // brought judges what engines are given that recalled.
 var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[turned]) {
-	oracle.OnEffect(l, func(b *turned, call *oracle.Call, e *effects.Observe) {
+	oracle.On(l, func(b *turned, call *oracle.Call, e *effects.Observe) {
 		if e.Fact == effects.FactLinkDown && e.Code == effects.Refused {
 			b.nodes[call.Node()] = true
 		}
 	})
-	l.Down(func(b *turned, call *oracle.Call) { b.nodes[call.Node()] = false })
-	oracle.OnEffect(l, func(b *turned, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(b *turned, call *oracle.Call, _ oracle.Down) { b.nodes[call.Node()] = false })
+	oracle.On(l, func(b *turned, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {

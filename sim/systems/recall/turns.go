@@ -18,7 +18,7 @@ type asked struct{ tickets []effects.Ticket }
 // inTurn judges that recalls of one peer are asked in the order in which the machine got them. One that is asked again
 // goes first.
 var inTurn = oracle.Of("recalls in turn", "what one peer is asked goes in order", func(l *oracle.Listen[asked]) {
-	oracle.OnEffect(l, func(s *asked, call *oracle.Call, e *effects.Send) {
+	oracle.On(l, func(s *asked, call *oracle.Call, e *effects.Send) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if c := w.ConnOf(uint64(e.Conn)); c != nil && c.Channel == effects.ChannelQuery && !n.User {

@@ -138,7 +138,7 @@ func (j judge) fail(c oracle.Check, format string, args ...any) {
 
 // codes judges with what codes registrations end: nobody lied, so nothing makes no sense.
 var codes = oracle.Of("registrations", "they end as something that happened", func(l *oracle.Listen[struct{}]) {
-	oracle.OnEffect(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {

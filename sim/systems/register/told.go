@@ -45,7 +45,7 @@ func called(request, transfer []byte) []byte {
 
 // told judges that no registration waits for a request that was aborted.
 var told = oracle.Of("aborted requests", "who registered for one is told", func(l *oracle.Listen[waiting]) {
-	oracle.OnEvent(l, func(b *waiting, call *oracle.Call, e *effects.Received) {
+	oracle.On(l, func(b *waiting, call *oracle.Call, e *effects.Received) {
 		var m protocol.PushRegistration
 		if e.Channel != effects.ChannelRegister || e.Request == 0 || m.Decode(e.Body, &pd.WireLimits) != nil || !m.HasExt {
 			return
@@ -59,10 +59,10 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 		})
 		b.all = append(b.all, x)
 	})
-	l.Down(func(b *waiting, call *oracle.Call) {
+	oracle.On(l, func(b *waiting, call *oracle.Call, _ oracle.Down) {
 		b.all = slices.DeleteFunc(b.all, func(x awaited) bool { return x.node == call.Node() })
 	})
-	oracle.OnEffect(l, func(b *waiting, call *oracle.Call, e *effects.Reply) {
+	oracle.On(l, func(b *waiting, call *oracle.Call, e *effects.Reply) {
 		i := slices.IndexFunc(b.all, func(x awaited) bool { return x.node == call.Node() && x.request == uint64(e.Request) })
 		if i < 0 {
 			return
@@ -72,13 +72,13 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 			return x.node == was.node && x.peer == was.peer && x.operation == was.operation
 		})
 	})
-	oracle.OnEffect(l, func(b *waiting, call *oracle.Call, e *effects.Transfer) {
+	oracle.On(l, func(b *waiting, call *oracle.Call, e *effects.Transfer) {
 		for i := range b.all {
 			x := &b.all[i]
 			x.written = x.written || x.node == call.Node() && x.peer == e.Peer && x.grant == e.Grant
 		}
 	})
-	oracle.OnEffect(l, func(b *waiting, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(b *waiting, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User || e.Code != effects.OK {

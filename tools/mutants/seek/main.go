@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 func main() {
@@ -61,7 +62,7 @@ type search struct {
 	first      uint64
 	n          int
 	properties []string
-	own        []sim.Property // watched beside those of docs/safety.md
+	own        []oracle.Oracle // judge beside those of docs/safety.md
 }
 
 func parse(args []string) (s search, err error) {
@@ -99,7 +100,7 @@ func (s search) run(workers int) (found []*sim.Failure, err error) {
 				if enough || i >= s.n {
 					return
 				}
-				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Properties: s.own})
+				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Oracles: s.own})
 				if errs[i] = err; err != nil || r.Failure == nil {
 					continue
 				}

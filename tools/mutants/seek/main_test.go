@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,21 +9,21 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// breaks is a property that every so manieth seed breaks. It counts the runs.
-func breaks(name string, every uint64, runs *atomic.Int64) sim.Property {
-	return sim.Property{Name: name, Watch: func() sim.Watcher {
-		return sim.Watcher{End: func(r *sim.Result) error {
+// breaks is a promise that every so manieth seed breaks. It counts the runs.
+func breaks(name string, every uint64, runs *atomic.Int64) oracle.Oracle {
+	return oracle.Of(name, "", func(l *oracle.Listen[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, e sim.Ended) {
 			runs.Add(1)
-			if r.Seed%every == every-1 {
-				return errors.New("on purpose")
+			if e.Result.Seed%every == every-1 {
+				c.Fail("on purpose")
 			}
-			return nil
-		}}
-	}}
+		})
+	})
 }
 
 // A search ends once the properties that are named broke, and finds the same however many seeds run at once.
@@ -44,7 +43,7 @@ func TestASearchEnds(t *testing.T) {
 		for _, workers := range []int{1, 3} {
 			var runs, ends atomic.Int64
 			s := search{profile: "calm", n: c.n, properties: c.properties,
-				own: []sim.Property{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
+				own: []oracle.Oracle{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
 			found, err := s.run(workers)
 			if err != nil {
 				t.Fatal(err)

@@ -75,7 +75,7 @@ func (x *Fetches) Open(
 ) {
 	h, f := x.rows.Add()
 	if f == nil {
-		v.Out.Mark(engine.MarkGetsFull)
+		v.Out.Mark(engine.Marks.GetsFull)
 		engine.TurnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: strconv.Itoa(x.rows.Max()) + ", and as many fetches are in progress",
 			Remedy: "retry when one has ended, or raise tables.commands",
@@ -163,7 +163,7 @@ func (x *Fetches) over(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Requ
 		return
 	}
 	key := f.key(f.from)
-	v.Out.Mark(MarkFetchOver)
+	v.Out.Mark(Marks.FetchOver)
 	code, why := engine.Missing(v, s, r, s.Hash(key), f.request, key)
 	if why == nil {
 		missing := f.missing(f.from)
@@ -260,7 +260,7 @@ func (x *Fetches) Overdue(v *env.Env, s *store.Store, d *Deferred, h table.Handl
 			Ours: "no way to its pages",
 		}
 	}
-	v.Out.Mark(MarkFetchShort)
+	v.Out.Mark(Marks.FetchShort)
 	x.giveUp(v, s, d, h, code, why)
 }
 
@@ -318,7 +318,7 @@ func (x *Fetches) Withdraw(
 		return true
 	}
 	if all = x.pipe.WithdrawFrom(v, h, code, ends); !all {
-		v.Out.Mark(MarkWithdrawalCut)
+		v.Out.Mark(Marks.WithdrawalCut)
 	}
 	x.settle(v, s, d)
 	return all

@@ -27,7 +27,7 @@ func (x *Fetches) NextLook(v *env.Env) table.Handle {
 		return 0
 	}
 	if !v.Work.Left() {
-		v.Out.Mark(MarkStartsCut)
+		v.Out.Mark(Marks.StartsCut)
 		return 0
 	}
 	v.Work.Look()

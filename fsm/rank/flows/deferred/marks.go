@@ -2,18 +2,12 @@ package deferred
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this room.
-const (
-	MarkFetchShort effects.Mark = 313 + iota
-	MarkStartsCut
-	MarkWithdrawalCut
-	MarkFetchOver
-	markEnd
-)
-
-// MarkNames are the names of this room's marks, from MarkFetchShort up.
-func MarkNames() []string {
-	return []string{"fetch-short", "starts-cut", "withdrawal-cut", "fetch-over"}
-}
-
-const _ = uint(markEnd - MarkFetchShort - 4)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	FetchShort    effects.Mark
+	StartsCut     effects.Mark
+	WithdrawalCut effects.Mark
+	FetchOver     effects.Mark
+}](11)

@@ -109,7 +109,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *End) {
 		at = f.reach(e, link.Where(c.Peer))
 	}
 	if at == 0 {
-		e.Out.Mark(MarkFull)
+		e.Out.Mark(Marks.Full)
 		engine.TurnDown(&e.Env, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(f.rows.Max()) + ", and as many ends are told",
 			Remedy: "retry when one has ended, or raise tables.commands",
@@ -255,7 +255,7 @@ func (f *Source) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
 // pause leaves a receiver alone for a while, the longer the more often it gave no answer. A drain waits for none that
 // is away: what is to be told there ends.
 func (f *Source) pause(e *flow.Env, h table.Handle, w *way, code effects.Code, why effects.Why) {
-	e.Out.Mark(MarkAgain)
+	e.Out.Mark(Marks.Again)
 	w.fails++
 	if r := f.rows.Get(w.queue.Front()); r != nil {
 		r.cause, r.why = code, why
@@ -299,12 +299,12 @@ func (f *Source) replied(e *flow.Env, h table.Handle, body []byte) {
 func (f *Source) answer(e *flow.Env, body []byte) (effects.Code, effects.Why) {
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(MarkNotTaken)
+		e.Out.Mark(Marks.NotTaken)
 		return effects.Unsupported, effects.Why{Field: "KvfEndResponse", Theirs: "none: a receiver that takes no ends"}
 	}
 	code := effects.CodeFromWire(m.Code)
 	if code != effects.OK {
-		e.Out.Mark(MarkToldOther)
+		e.Out.Mark(Marks.ToldOther)
 	}
 	return code, effects.Why{Said: effects.Words(m.Reason)}
 }
@@ -315,7 +315,7 @@ func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	if of.Kind == kindEnd {
 		r := f.rows.Get(h)
 		r.timer = 0
-		e.Out.Mark(MarkUntold)
+		e.Out.Mark(Marks.Untold)
 		at := r.way
 		why := effects.Why{Field: "patience", Ours: r.patience.String(), Theirs: "no answer"}
 		code := effects.Expired

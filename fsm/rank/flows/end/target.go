@@ -19,7 +19,7 @@ func (t *Target) Take(e *flow.Env, ev *effects.Received) {
 	m := &t.ask
 	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(MarkMalformed)
+		e.Out.Mark(Marks.Malformed)
 		e.Malformed(who, effects.StageEnd, err, ev.Body)
 		flow.RefuseForGood(&e.Env, ev.Request)
 		return
@@ -27,7 +27,7 @@ func (t *Target) Take(e *flow.Env, ev *effects.Received) {
 	name := e.Links.Named(effects.Incarnation(m.Incarnation))
 	class, known := e.Links.Inbound(&e.Env, effects.Incarnation(m.Incarnation), effects.Incarnation(m.To))
 	if !known {
-		e.Out.Mark(MarkStranger)
+		e.Out.Mark(Marks.Stranger)
 		class = 0
 	}
 	t.reply = protocol.EndResponse{Version: link.VersionMax}

@@ -64,7 +64,7 @@ func (g *get) key(i int) []byte {
 func (x *Gets) Open(v *env.Env, s *store.Store, r *outcomes.Requests, t effects.Ticket, c *Get) {
 	h, g := x.rows.Add()
 	if g == nil {
-		v.Out.Mark(MarkGetsFull)
+		v.Out.Mark(Marks.GetsFull)
 		TurnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(x.rows.Max()) + ", and as many gets wait or are held",
 			Remedy: "release what was got, or raise tables.commands",
@@ -88,7 +88,7 @@ func (x *Gets) Open(v *env.Env, s *store.Store, r *outcomes.Requests, t effects.
 	end, over := r.Of(v.Now, g.request)
 	if all || c.Wait == 0 || over {
 		if !all && over {
-			v.Out.Mark(MarkGetOver)
+			v.Out.Mark(Marks.GetOver)
 			if end.Code == effects.OK {
 				r.Note(end.Class, NotSent(g.key(g.from), end.Key))
 			}
@@ -96,7 +96,7 @@ func (x *Gets) Open(v *env.Env, s *store.Store, r *outcomes.Requests, t effects.
 		x.take(v, s, r, h, g)
 		return
 	}
-	v.Out.Mark(MarkGetWaits)
+	v.Out.Mark(Marks.GetWaits)
 	x.byWanted.Add(g.missing, h)
 	if g.request != 0 {
 		x.byName.Add(g.request, h)
@@ -161,7 +161,7 @@ func (x *Gets) take(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Ha
 	}
 	out := effects.Deliver{Ticket: g.ticket, Pages: x.pages, Hits: uint32(n)}
 	if n < len(g.ends) {
-		v.Out.Mark(MarkGetShort)
+		v.Out.Mark(Marks.GetShort)
 		out.Code, out.Why = Missing(v, s, r, g.missing, g.request, g.key(n))
 	}
 	v.Out.Deliver(out)
@@ -175,7 +175,7 @@ func Absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	if !s.Lapsed(v.Now, hash, request) {
 		return effects.NotFound
 	}
-	v.Out.Mark(MarkGetLapsed)
+	v.Out.Mark(Marks.GetLapsed)
 	return effects.Lapsed
 }
 
@@ -222,7 +222,7 @@ func (x *Gets) Over(v *env.Env, s *store.Store, r *outcomes.Requests, request ui
 		if !x.may(v) {
 			return false
 		}
-		v.Out.Mark(MarkGetOver)
+		v.Out.Mark(Marks.GetOver)
 		v.Work.Spend(len(x.rows.Get(at.Handle()).ends))
 		x.end(v, s, r, at.Handle())
 	}
@@ -277,7 +277,7 @@ func (x *Gets) may(v *env.Env) bool {
 	if v.Work.Left() {
 		return true
 	}
-	v.Out.Mark(MarkWakingCut)
+	v.Out.Mark(Marks.WakingCut)
 	x.cut = true
 	return false
 }
@@ -302,7 +302,7 @@ func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *outcomes.Requests, p *alloc
 				return
 			}
 			v.Work.Spend(len(g.ends))
-			v.Out.Mark(MarkGetHopeless)
+			v.Out.Mark(Marks.GetUnrecoverable)
 			x.end(v, s, r, h)
 		}
 	}
@@ -344,7 +344,7 @@ func (x *Gets) Unpin(v *env.Env, s *store.Store, t effects.Ticket, c *Unpin) {
 	ref := v.Tickets.Find(c.Got)
 	h := ref.Subject
 	if ref.Owner != kernel.OwnerGets || x.rows.Get(h).waiting {
-		v.Out.Mark(MarkReleaseUnknown)
+		v.Out.Mark(Marks.ReleaseUnknown)
 		TurnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Got", Theirs: number(uint64(c.Got)), Ours: "the ticket of a Get that was not released",
 		})

@@ -2,25 +2,26 @@ package engine
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this room.
-const (
-	MarkReservesFull effects.Mark = 270 + iota
-	MarkReserveFailed
-	MarkReleaseInUse
-	MarkRequestsFull
-	MarkRequestEnded
-	MarkPutsFull
-	MarkTellAgain
-	MarkReservesCut
-	MarkSharesFull
-	MarkWithdrawWaits
-	markEnd
-)
-
-// MarkNames are the names of this room's marks, from MarkReservesFull up.
-func MarkNames() []string {
-	return []string{"reserves-full", "reserve-failed", "release-in-use", "requests-full", "request-ended",
-		"puts-full", "tell-again", "reserves-cut", "shares-full", "withdraw-waits"}
-}
-
-const _ = uint(markEnd - MarkReservesFull - 10)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	GetsFull         effects.Mark
+	GetWaits         effects.Mark
+	GetShort         effects.Mark
+	ReleaseUnknown   effects.Mark
+	GetLapsed        effects.Mark
+	GetUnrecoverable effects.Mark
+	WakingCut        effects.Mark
+	GetOver          effects.Mark
+	ReservesFull     effects.Mark
+	ReserveFailed    effects.Mark
+	ReleaseInUse     effects.Mark
+	RequestsFull     effects.Mark
+	RequestEnded     effects.Mark
+	PutsFull         effects.Mark
+	TellAgain        effects.Mark
+	ReservesCut      effects.Mark
+	SharesFull       effects.Mark
+	WithdrawWaits    effects.Mark
+}](4)

@@ -84,7 +84,7 @@ func (x *proxy) sendDone(v *env.Env, all *requests, h table.Handle, code effects
 	}
 	if code != effects.OK && r.tries < x.tellsMax {
 		// Refused means not handed over: telling again is still at most once.
-		v.Out.Mark(MarkTellAgain)
+		v.Out.Mark(Marks.TellAgain)
 		all.again(h)
 		x.later(v, r.tries)
 		return

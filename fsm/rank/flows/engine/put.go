@@ -32,7 +32,7 @@ func (x *Engine) Take(v *env.Env, t effects.Ticket, c *Put, open int, fits Fits,
 		return Taken{}, false
 	}
 	if !x.parts.mayFollow(c, open, int(x.cfg.PutsMax)) {
-		v.Out.Mark(MarkPutsFull)
+		v.Out.Mark(Marks.PutsFull)
 		TurnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(x.cfg.PutsMax) + ", and " + number(open) + " puts are in progress",
 			Remedy: "retry when one has ended, or raise tables.commands",

@@ -78,13 +78,13 @@ func (x *requests) admit(v *env.Env, id []byte) (table.Handle, effects.Code, *ef
 	h := x.find(id)
 	switch {
 	case h == 0 && x.slab.Full() && x.told.Front() == 0 && len(id) > 0:
-		v.Out.Mark(MarkRequestsFull)
+		v.Out.Mark(Marks.RequestsFull)
 		return 0, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: "enough for " + number(x.slab.Max()) + " requests, and as many are open",
 			Remedy: "retry when the last batch of one has ended, or raise tables.commands",
 		}
 	case h != 0 && x.slab.Get(h).last:
-		v.Out.Mark(MarkRequestEnded)
+		v.Out.Mark(Marks.RequestEnded)
 		return 0, effects.Ended, &effects.Why{
 			Field: "Request", Theirs: effects.Words(id), Ours: "one that had no last batch",
 		}

@@ -60,7 +60,7 @@ func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
 	}
 	h, r := x.slab.Add()
 	if r == nil {
-		v.Out.Mark(MarkReservesFull)
+		v.Out.Mark(Marks.ReservesFull)
 		TurnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(x.slab.Max()) + ", and as many reserves wait or are held",
 			Remedy: "release pages, or raise tables.commands",
@@ -127,7 +127,7 @@ func (x *reserves) admit(v *env.Env) {
 	}
 	for count, ok := x.head(); ok && count <= v.Filled().Free(); count, ok = x.head() {
 		if !v.Work.Left() {
-			v.Out.Mark(MarkReservesCut)
+			v.Out.Mark(Marks.ReservesCut)
 			return
 		}
 		v.Work.Spend(int(count))
@@ -159,7 +159,7 @@ func (x *reserves) admitFirst(v *env.Env, count uint32) {
 
 // fail ends a reserve that waits.
 func (x *reserves) fail(v *env.Env, h table.Handle, code effects.Code) {
-	v.Out.Mark(MarkReserveFailed)
+	v.Out.Mark(Marks.ReserveFailed)
 	r := x.slab.Get(h)
 	x.slab.Unlink(&x.waiting, h)
 	x.shifted = true
@@ -197,7 +197,7 @@ func (x *reserves) release(v *env.Env, t effects.Ticket, c *Release) {
 	r := x.slab.Get(of.Subject)
 	for _, p := range r.pages {
 		if v.Filled().Held(p) {
-			v.Out.Mark(MarkReleaseInUse)
+			v.Out.Mark(Marks.ReleaseInUse)
 			TurnDown(v, t, effects.Invalid, inUse("Reserved"))
 			return
 		}

@@ -63,7 +63,7 @@ func (x *Engine) OnShare(v *env.Env, s *store.Store, t effects.Ticket, c *Share,
 	case draining:
 		code, why = effects.Draining, &effects.Why{}
 	case code == effects.OK && x.shares.rows.Full():
-		v.Out.Mark(MarkSharesFull)
+		v.Out.Mark(Marks.SharesFull)
 		code, why = effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(x.shares.rows.Max()) + ", and as many are shared",
 			Remedy: "withdraw some, or raise tables.commands",
@@ -116,7 +116,7 @@ func (x *Engine) OnWithdraw(v *env.Env, s *store.Store, t effects.Ticket, c *Wit
 			s.Withdraw(chunk.entry, v)
 		}
 		if s.Leaving(chunk.entry) {
-			v.Out.Mark(MarkWithdrawWaits)
+			v.Out.Mark(Marks.WithdrawWaits)
 			x.shares.byHash.Add(chunk.hash, at)
 		} else {
 			x.shares.chunks.Unlink(&r.chunks, at)

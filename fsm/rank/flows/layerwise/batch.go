@@ -33,7 +33,7 @@ func (f *Source) decide(e *flow.Env, r *run) bool {
 		return false
 	}
 	f.waiting--
-	e.Out.Mark([...]effects.Mark{ByLayer: MarkByLayer, AsWhole: MarkAsWhole, ByChunk: MarkByChunk}[r.way])
+	e.Out.Mark([...]effects.Mark{ByLayer: Marks.ByLayer, AsWhole: Marks.AsWhole, ByChunk: Marks.ByChunk}[r.way])
 	return true
 }
 
@@ -104,7 +104,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 	}
 	opens, may := r.kind(first, 0)
 	if !may || opens && r.opening != 0 {
-		e.Out.Mark(MarkBlocked)
+		e.Out.Mark(Marks.Blocked)
 		return false
 	}
 	if r.way == ByChunk && first.chunk >= r.whole() {
@@ -131,7 +131,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 	f.keys = keys
 	tokens := e.Cfg.Layout.Tokens()
 	if tail {
-		e.Out.Mark(MarkTailSent)
+		e.Out.Mark(Marks.TailSent)
 		tokens = r.tokens
 	}
 	f.put = flow.Carried{
@@ -186,19 +186,19 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 			another = 1
 		}
 		if opens && r.narrow > 0 && chunks+another > r.narrow {
-			e.Out.Mark(MarkNarrowed)
+			e.Out.Mark(Marks.Narrowed)
 			return chunks
 		}
 		key := r.key(x.chunk)
 		ask += int(group) * (len(key) + len("@1023") + put.KeyHeadBytes)
 		answer += int(group) * put.PlaceBytes
 		if len(f.page)+int(group) > int(e.Cfg.BatchMax) || max(ask, answer) > e.Cfg.Wire.MessageBytes {
-			e.Out.Mark(MarkSplit)
+			e.Out.Mark(Marks.Split)
 			return chunks
 		}
 		size += uint64(group) * uint64(x.page.Length)
 		if r.way != AsWhole && len(f.ends) > 0 && size > f.cfg.MergeBytes {
-			e.Out.Mark(MarkSplit)
+			e.Out.Mark(Marks.Split)
 			return chunks
 		}
 		chunks, of = chunks+another, x.chunk
@@ -215,7 +215,7 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 		f.ends = append(f.ends, len(f.text))
 	}
 	if r.way == ByLayer && len(f.ends) > 1 {
-		e.Out.Mark(MarkMerged)
+		e.Out.Mark(Marks.Merged)
 	}
 	return chunks
 }
@@ -281,7 +281,7 @@ func (f *Source) Hear(e *flow.Env, t *flow.Told) {
 // than what its peer has room for goes in parts, and one behind others goes after them; neither is computed again. If
 // it does not come to an end, it fails with what the peer said.
 func (f *Source) putOff(e *flow.Env, h table.Handle, r *run, bh table.Handle, b *batch, t *flow.Told) {
-	e.Out.Mark(MarkNoRoom)
+	e.Out.Mark(Marks.NoRoom)
 	if t.Code != effects.BackedOff || r.refusal == effects.OK {
 		r.refusal, r.said = t.Code, t.Why
 	}

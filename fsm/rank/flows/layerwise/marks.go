@@ -2,38 +2,28 @@ package layerwise
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this flow.
-const (
-	MarkRunsFull effects.Mark = 600 + iota
-	MarkSavesFull
-	MarkNowhere
-	MarkByLayer
-	MarkAsWhole
-	MarkMerged
-	MarkSplit
-	MarkBlocked
-	MarkLayerAgain
-	MarkWholeStays
-	MarkPreempted
-	MarkHalfSent
-	MarkRunFailed
-	MarkSavedTooLate
-	MarkTailSent
-	MarkRunForgotten
-	MarkRunDrained
-	MarkByChunk
-	MarkNoRoom
-	MarkNarrowed
-	markEnd
-)
-
-// MarkNames are the names of this flow's marks, from MarkRunsFull up.
-func MarkNames() []string {
-	return []string{
-		"runs-full", "saves-full", "nowhere", "by-layer", "as-whole", "merged", "split", "blocked", "layer-again",
-		"whole-stays", "preempted", "half-sent", "run-failed", "saved-too-late", "tail-sent", "run-forgotten", "run-drained",
-		"by-chunk", "no-room", "narrowed",
-	}
-}
-
-const _ = uint(markEnd - MarkRunsFull - 20)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	RunsFull     effects.Mark
+	SavesFull    effects.Mark
+	Nowhere      effects.Mark
+	ByLayer      effects.Mark
+	AsWhole      effects.Mark
+	Merged       effects.Mark
+	Split        effects.Mark
+	Blocked      effects.Mark
+	LayerAgain   effects.Mark
+	WholeStays   effects.Mark
+	Preempted    effects.Mark
+	HalfSent     effects.Mark
+	RunFailed    effects.Mark
+	SavedTooLate effects.Mark
+	TailSent     effects.Mark
+	RunForgotten effects.Mark
+	RunDrained   effects.Mark
+	ByChunk      effects.Mark
+	NoRoom       effects.Mark
+	Narrowed     effects.Mark
+}](17)

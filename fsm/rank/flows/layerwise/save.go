@@ -29,7 +29,7 @@ func (f *Source) save(e *flow.Env, t effects.Ticket, c *Save) {
 	*s = save{Op: engine.Op{Pages: s.Pages}}
 	s.Begin(&e.Env, t, c.Pages, 0)
 	if from > c.First {
-		e.Out.Mark(MarkLayerAgain)
+		e.Out.Mark(Marks.LayerAgain)
 	}
 	for i := from; i < end; i++ {
 		if r.sent[c.Layer] = i + 1; r.nowhere() || r.chunk(i).there {
@@ -75,7 +75,7 @@ func (f *Source) checkSave(e *flow.Env, r *run, c *Save) (effects.Code, *effects
 	case r.finish != 0:
 		return effects.Ended, invalid("Request", "finishing", "one whose Finish did not come")
 	case r.failed != effects.OK:
-		e.Out.Mark(MarkSavedTooLate)
+		e.Out.Mark(Marks.SavedTooLate)
 		return r.failed, r.why
 	case c.Layer >= f.cfg.Layers:
 		return effects.Invalid, invalid("Layer", number(c.Layer), "less than "+number(f.cfg.Layers))
@@ -90,7 +90,7 @@ func (f *Source) checkSave(e *flow.Env, r *run, c *Save) (effects.Code, *effects
 		return effects.TooLarge, invalid("First", number(c.First+n), "at most "+number(f.cfg.ChunksMax)+
 			" chunks behind the first (layerwise.chunks)")
 	case f.saves.Len() >= int(f.cfg.SavesMax) || f.items.Len()+int(n) > int(f.cfg.ItemsMax):
-		e.Out.Mark(MarkSavesFull)
+		e.Out.Mark(Marks.SavesFull)
 		return effects.TooMany, full("saves", f.cfg.SavesMax)
 	}
 	var check protocol.KeyCheck

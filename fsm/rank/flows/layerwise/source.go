@@ -205,12 +205,12 @@ func (f *Source) begin(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code, *
 	case c.Peer.Host != "" && (c.Peer.InitPort == 0 || c.Peer.AllocPort == 0):
 		return effects.Invalid, invalid("Peer", effects.Words([]byte(c.Peer.Host))+" without a port", "a host and two ports")
 	case f.runs.Len()+f.held >= int(f.cfg.RunsMax): // So that each can finish.
-		e.Out.Mark(MarkRunsFull)
+		e.Out.Mark(Marks.RunsFull)
 		return effects.TooMany, full("runs", f.cfg.RunsMax)
 	}
 	to, request := table.Handle(0), table.Handle(0)
 	if c.Peer.Host == "" {
-		e.Out.Mark(MarkNowhere)
+		e.Out.Mark(Marks.Nowhere)
 	} else {
 		// Whoever is refused leaves no trace: nobody is called for it.
 		if code, why := e.Commands.MayEnter(&e.Env, c.Request); code != effects.OK {
@@ -271,7 +271,7 @@ func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
 	if code, why := r.computing(c.Request); code != effects.OK {
 		return code, why
 	}
-	e.Out.Mark(MarkPreempted)
+	e.Out.Mark(Marks.Preempted)
 	f.live(e, h, r)
 	f.halt(e, r)
 	r.epoch++
@@ -281,9 +281,9 @@ func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
 	for i := range r.chunks {
 		switch x := &r.chunks[i]; {
 		case x.there:
-			e.Out.Mark(MarkWholeStays)
+			e.Out.Mark(Marks.WholeStays)
 		case x.open || x.opener != 0:
-			e.Out.Mark(MarkHalfSent)
+			e.Out.Mark(Marks.HalfSent)
 			*x = chunk{}
 		default:
 			*x = chunk{}
@@ -345,7 +345,7 @@ func (f *Source) fail(e *flow.Env, h table.Handle, r *run, code effects.Code, wh
 	if r.failed != effects.OK {
 		return
 	}
-	e.Out.Mark(MarkRunFailed)
+	e.Out.Mark(Marks.RunFailed)
 	r.failed, r.why = code, why
 	if f.halt(e, r); r.finish != 0 {
 		f.conclude(e, h, r)
@@ -390,7 +390,7 @@ func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 		f.fail(e, h, r, code, why)
 		return
 	}
-	e.Out.Mark(MarkRunForgotten)
+	e.Out.Mark(Marks.RunForgotten)
 	f.forget(e, h, r)
 }
 
@@ -436,7 +436,7 @@ func (f *Source) Abort(e *flow.Env, of kernel.Ref) bool {
 func (f *Source) DrainAt(e *flow.Env, slot int32) bool {
 	h := f.runs.At(slot)
 	if r := f.runs.Get(h); r != nil && r.finish == 0 {
-		e.Out.Mark(MarkRunDrained)
+		e.Out.Mark(Marks.RunDrained)
 		e.Work.Spend(1 + r.queue.Len() + r.shut.Len())
 		f.forget(e, h, r)
 	}

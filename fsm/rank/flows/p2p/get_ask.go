@@ -13,7 +13,7 @@ import (
 func (f *Requester) becomeLinking(e *flow.Env, h table.Handle, r *get) {
 	r.phase, r.conn, r.reached = linking, 0, e.Links.Outbound(r.peer).Attempt()
 	if q := &f.line(r).asks; r.attempt > 0 {
-		e.Out.Mark(MarkAskAgain)
+		e.Out.Mark(Marks.AskAgain)
 		f.gets.PushFront(q, h)
 	} else {
 		f.gets.PushBack(q, h)
@@ -50,7 +50,7 @@ func (f *Requester) pump(e *flow.Env, peer table.Handle) {
 			continue
 		}
 		if word { // The loan's time ends it as well.
-			e.Out.Mark(MarkDoneGivenUp)
+			e.Out.Mark(Marks.DoneGivenUp)
 			f.gets.Unlink(&l.words, h)
 			f.end(e, h, r)
 			continue
@@ -121,7 +121,7 @@ func (f *Requester) becomeTelling(e *flow.Env, h table.Handle, r *get) {
 // overdue takes the deadline of an answer. A get that is not answered in time is a miss, and its question stays as a
 // ghost: a late answer may bring a loan. Who is waited for no longer closes the connection, so no answer can come.
 func (f *Requester) overdue(e *flow.Env, h table.Handle, r *get) {
-	e.Out.Mark(MarkAnswerOverdue)
+	e.Out.Mark(Marks.AnswerOverdue)
 	if r.phase == asking && !r.delivered {
 		f.frozen.Open(e.Now, r.where, effects.Expired, "", true, 0)
 		why := link.NoAnswer(f.cfg.LookupTime)
@@ -152,12 +152,12 @@ func (f *Requester) unanswered(e *flow.Env, kind uint8, h table.Handle, code eff
 		}
 		f.again(e, h, r, code, link.HungUp(code, e.Cfg.ReplyTimeout))
 	case r.told < e.Cfg.AttemptsMax:
-		e.Out.Mark(MarkDoneAgain)
+		e.Out.Mark(Marks.DoneAgain)
 		r.phase = leaving
 		f.gets.PushFront(&f.line(r).words, h)
 		f.pump(e, peer)
 	default: // The loan's time ends it as well.
-		e.Out.Mark(MarkDoneGivenUp)
+		e.Out.Mark(Marks.DoneGivenUp)
 		f.end(e, h, r)
 	}
 }

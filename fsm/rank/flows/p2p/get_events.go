@@ -105,10 +105,10 @@ func (f *Requester) stop(e *flow.Env, h table.Handle, r *get, code effects.Code)
 		f.deliver(e, r, code)
 		f.end(e, h, r)
 	case asking: // The answer may bring a loan, which then is given back.
-		e.Out.Mark(MarkStopped)
+		e.Out.Mark(Marks.Stopped)
 		f.haunt(e, h, r, code)
 	case reading: // Its pages are stored into until the transfer has settled.
-		e.Out.Mark(MarkStopped)
+		e.Out.Mark(Marks.Stopped)
 		r.read.Cancel(&e.Env)
 		f.deliver(e, r, code)
 	case settling, leaving, telling, keeping, phases:

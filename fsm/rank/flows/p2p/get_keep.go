@@ -23,13 +23,13 @@ func (f *Requester) keepLent(e *flow.Env, h table.Handle, r *get) {
 		f.keys = append(f.keys, r.key(int(r.here+i)))
 	}
 	if e.Now.Add(f.cfg.LeadMin) > r.until {
-		e.Out.Mark(MarkKeptTooLate)
+		e.Out.Mark(Marks.KeptTooLate)
 		r.blame(effects.Expired, *flow.TooLate())
 		f.finish(e, h, r, effects.Expired)
 		return
 	}
 	if !e.Deferred.MayKeep(&e.Store, own, len(f.keys)) {
-		e.Out.Mark(MarkKeptFull)
+		e.Out.Mark(Marks.KeptFull)
 		r.blame(effects.TooMany, effects.Why{Field: "chunks that peers keep for this node",
 			Ours:   "as many as may be at a time (" + e.Pool.Key() + ")",
 			Remedy: "fetch sooner, or enlarge " + e.Pool.Key()})
@@ -39,7 +39,7 @@ func (f *Requester) keepLent(e *flow.Env, h table.Handle, r *get) {
 	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), true)
 	p.Unplan(&e.Env, &e.Store) // It began fills, and there will be none.
 	if p.Fresh() == 0 {
-		e.Out.Mark(MarkCameElsewhere)
+		e.Out.Mark(Marks.CameElsewhere)
 		f.finish(e, h, r, f.whole(r))
 		return
 	}
@@ -70,7 +70,7 @@ func (f *Requester) loseKept(e *flow.Env, peer table.Handle) {
 	for h := f.lines[peer.Slot()].kept.Front(); h != 0; h = f.gets.Next(h) {
 		e.Work.Look()
 		if e.Deferred.LoseAsked(f.gets.Get(h).kept, over, effects.PeerLost) {
-			e.Out.Mark(MarkKeptLost)
+			e.Out.Mark(Marks.KeptLost)
 		}
 	}
 }

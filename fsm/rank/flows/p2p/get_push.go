@@ -22,7 +22,7 @@ func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *get) bool {
 	f.withdrawGrant(e, r)
 	r.into = 0
 	if f.keys = r.all(f.keys); int(e.Readable(f.keys)) == r.size() {
-		e.Out.Mark(MarkCameElsewhere)
+		e.Out.Mark(Marks.CameElsewhere)
 		f.endUnasked(e, h, r, effects.OK)
 		return false
 	}
@@ -97,7 +97,7 @@ func (r *get) all(into [][]byte) [][]byte {
 
 // endWithoutPages ends a get that could not ask, because there is no memory for the chunks.
 func (f *Requester) endWithoutPages(e *flow.Env, h table.Handle, r *get) {
-	e.Out.Mark(MarkNoRoom)
+	e.Out.Mark(Marks.NoRoom)
 	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
 	f.endUnasked(e, h, r, effects.NoMemory)
 }
@@ -113,7 +113,7 @@ func (f *Requester) endUnasked(e *flow.Env, h table.Handle, r *get, code effects
 func (f *Requester) writeAnswered(e *flow.Env, h table.Handle, r *get) {
 	m := &f.reply
 	if !m.HasExt || effects.Incarnation(m.Ext.Incarnation) != r.who || int(m.HitChunks) > r.size()-int(r.here) {
-		e.Out.Mark(MarkAnswerSenseless)
+		e.Out.Mark(Marks.AnswerSenseless)
 		f.senseless(e, h, r, effects.Why{
 			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "at most " + flow.Number(r.size()-int(r.here)) +
 				" hits, of who was asked",
@@ -126,7 +126,7 @@ func (f *Requester) writeAnswered(e *flow.Env, h table.Handle, r *get) {
 	}
 	code := effects.CodeFromWire(m.Ext.Code)
 	if code != effects.OK {
-		e.Out.Mark(MarkRefused)
+		e.Out.Mark(Marks.Refused)
 		r.blame(code, effects.Why{Said: effects.Words(m.Ext.Reason)})
 	}
 	r.hearCut(m)
@@ -141,10 +141,10 @@ func (f *Requester) writeAnswered(e *flow.Env, h table.Handle, r *get) {
 	r.into = 0
 	switch {
 	case r.delivered:
-		e.Out.Mark(MarkGhostAnswered)
+		e.Out.Mark(Marks.GhostAnswered)
 	case code == effects.OK:
 		if f.keys = r.all(f.keys); int(e.Readable(f.keys)) < r.size() {
-			e.Out.Mark(MarkMiss)
+			e.Out.Mark(Marks.Miss)
 			code = effects.NotFound
 		}
 	}

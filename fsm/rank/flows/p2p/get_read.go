@@ -18,7 +18,7 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 	}
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(MarkAnswerMalformed)
+		e.Out.Mark(Marks.AnswerMalformed)
 		f.senseless(e, h, r, link.Undecodable(err))
 		return
 	}
@@ -32,23 +32,23 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 	r.hearCut(m)
 	switch code := effects.CodeFromWire(m.Ext.Code); {
 	case m.HasExt && code != effects.OK:
-		e.Out.Mark(MarkRefused)
+		e.Out.Mark(Marks.Refused)
 		r.blame(code, effects.Why{Said: effects.Words(m.Ext.Reason)})
 		f.finish(e, h, r, code)
 	case r.delivered:
-		e.Out.Mark(MarkGhostAnswered)
+		e.Out.Mark(Marks.GhostAnswered)
 		f.giveBack(e, h, r)
 	case !f.met(e, r):
 		// The link went down while the answer was in the mailbox: no read can go over it. The next attempt finds the same
 		// loan, if it is the same life.
-		e.Out.Mark(MarkAnswerAfterLink)
+		e.Out.Mark(Marks.AnswerAfterLink)
 		r.grant = 0
 		f.again(e, h, r, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
 	case m.HitChunks == 0 && r.grant == 0:
-		e.Out.Mark(MarkMiss)
+		e.Out.Mark(Marks.Miss)
 		f.finish(e, h, r, effects.NotFound)
 	case !f.sensible(e, r):
-		e.Out.Mark(MarkAnswerSenseless)
+		e.Out.Mark(Marks.AnswerSenseless)
 		f.senseless(e, h, r, effects.Why{
 			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "a prefix of " + flow.Number(r.size()-int(r.here)) +
 				" keys, under a grant",
@@ -76,12 +76,12 @@ func (r *get) hearCut(m *protocol.AscendBatchedLookupAndGetRetMsg) {
 func (f *Requester) failed(e *flow.Env, h table.Handle, r *get) {
 	why := effects.Why{Field: "P2PErrorMsg.error_code", Theirs: f.fault.Code.String()}
 	if f.fault.Code != protocol.P2PNotIntroduced {
-		e.Out.Mark(MarkFailed)
+		e.Out.Mark(Marks.Failed)
 		r.blame(effects.Refused, why)
 		f.finish(e, h, r, effects.Refused)
 		return
 	}
-	e.Out.Mark(MarkIntroduceAgain)
+	e.Out.Mark(Marks.IntroduceAgain)
 	if f.met(e, r) { // Else its link is another one already.
 		e.Links.Fail(&e.Env, r.peer, effects.Stale, why)
 	}
@@ -130,7 +130,7 @@ func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 		return
 	}
 	if p.Fresh() == 0 {
-		e.Out.Mark(MarkCameElsewhere)
+		e.Out.Mark(Marks.CameElsewhere)
 		f.finish(e, h, r, f.whole(r))
 		return
 	}
@@ -190,7 +190,7 @@ func noPages(e *flow.Env, keys int) *effects.Why {
 
 // noRoom ends a get for which there is no memory. The next one may fit.
 func (f *Requester) noRoom(e *flow.Env, h table.Handle, r *get) {
-	e.Out.Mark(MarkNoRoom)
+	e.Out.Mark(Marks.NoRoom)
 	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
 	f.finish(e, h, r, effects.NoMemory)
 }
@@ -217,15 +217,15 @@ func (f *Requester) transferred(e *flow.Env, h table.Handle, ev *effects.Transfe
 		}
 	case code == effects.OK && e.Cfg.Leased && ev.At > r.until:
 		// Nobody saw the read: the pages may have been another's by then.
-		e.Out.Mark(MarkReadLate)
+		e.Out.Mark(Marks.ReadLate)
 		code = effects.Expired
 	}
 	if code != effects.OK {
-		e.Out.Mark(MarkReadFailed)
+		e.Out.Mark(Marks.ReadFailed)
 		r.blame(code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: code.String()})
 	}
 	if !r.read.Done(ev) {
-		e.Out.Mark(MarkUnsettled)
+		e.Out.Mark(Marks.Unsettled)
 		r.phase = settling
 		e.Landings.Quarantine(&e.Env, e.Landings.Find(r.into))
 		if code == effects.OK {

@@ -47,12 +47,12 @@ func (f *Requester) patience(asked effects.Duration) effects.Duration {
 func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bring, here uint32) (effects.Code,
 	*effects.Why) {
 	if f.gets.Full() {
-		e.Out.Mark(MarkBringsFull)
+		e.Out.Mark(Marks.BringsFull)
 		return tooMany(f.gets.Max())
 	}
 	where := whereOf(c.From)
 	if f.frozen.LeftAlone(e.Now, where, 0) {
-		e.Out.Mark(MarkFrozenPassed)
+		e.Out.Mark(Marks.FrozenPassed)
 		return effects.BackedOff, f.whyFrozen()
 	}
 	peer := e.Links.Want(&e.Env, where)

@@ -2,68 +2,54 @@ package p2p
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this flow.
-const (
-	MarkLookupMalformed effects.Mark = 480 + iota
-	MarkNotServed
-	MarkPlainDone
-	MarkNotIntroduced
-	MarkLoansFull
-	MarkGetRefused
-	MarkGetOther
-	MarkGetOver
-	MarkGetAgain
-	MarkBringsFull
-	MarkAskAgain
-	MarkAnswerOverdue
-	MarkAnswerMalformed
-	MarkAnswerSenseless
-	MarkAnswerAfterLink
-	MarkGhostAnswered
-	MarkRefused
-	MarkFailed
-	MarkIntroduceAgain
-	MarkMiss
-	MarkNoRoom
-	MarkCameElsewhere
-	MarkReadFailed
-	MarkReadLate
-	MarkUnsettled
-	MarkStopped
-	MarkDoneAgain
-	MarkDoneGivenUp
-	MarkNamedLate
-	MarkNamedStale
-	MarkNobodyAnswers
-	MarkPushesFull
-	MarkPushTooLate
-	MarkPushUnsettled
-	MarkPushAgain
-	MarkPushFailed
-	MarkPushBuried
-	MarkKeptTooLate
-	MarkKeptFull
-	MarkKeptLost
-	MarkArenaFull
-	MarkCopyAgain
-	MarkCopyFailed
-	MarkCopyUnsettled
-	MarkCopyLate
-	MarkFrozenPassed
-	markEnd
-)
-
-// MarkNames are the names of this flow's marks, from MarkLookupMalformed up.
-func MarkNames() []string {
-	return []string{
-		"lookup-malformed", "not-served", "vanilla-done", "not-introduced", "loans-full", "get-refused", "get-other",
-		"get-over", "get-again", "brings-full", "ask-again", "answer-overdue", "answer-malformed", "answer-senseless",
-		"answer-after-link", "ghost-answered", "refused", "failed", "introduce-again", "miss", "no-room", "came-elsewhere",
-		"read-failed", "read-late", "unsettled", "stopped", "done-again", "done-given-up",
-		"named-late", "named-stale", "nobody-answers", "pushes-full", "push-too-late", "push-unsettled", "push-again",
-		"push-failed", "push-buried", "kept-too-late", "kept-full", "kept-lost",
-		"arena-full", "copy-again", "copy-failed", "copy-unsettled", "copy-late", "frozen-passed",
-	}
-}
-
-const _ = uint(markEnd - MarkLookupMalformed - 46)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	LookupMalformed effects.Mark
+	NotServed       effects.Mark
+	VanillaDone     effects.Mark
+	NotIntroduced   effects.Mark
+	LoansFull       effects.Mark
+	GetRefused      effects.Mark
+	GetOther        effects.Mark
+	GetOver         effects.Mark
+	GetAgain        effects.Mark
+	BringsFull      effects.Mark
+	AskAgain        effects.Mark
+	AnswerOverdue   effects.Mark
+	AnswerMalformed effects.Mark
+	AnswerSenseless effects.Mark
+	AnswerAfterLink effects.Mark
+	GhostAnswered   effects.Mark
+	Refused         effects.Mark
+	Failed          effects.Mark
+	IntroduceAgain  effects.Mark
+	Miss            effects.Mark
+	NoRoom          effects.Mark
+	CameElsewhere   effects.Mark
+	ReadFailed      effects.Mark
+	ReadLate        effects.Mark
+	Unsettled       effects.Mark
+	Stopped         effects.Mark
+	DoneAgain       effects.Mark
+	DoneGivenUp     effects.Mark
+	NamedLate       effects.Mark
+	NamedStale      effects.Mark
+	NobodyAnswers   effects.Mark
+	PushesFull      effects.Mark
+	PushTooLate     effects.Mark
+	PushUnsettled   effects.Mark
+	PushAgain       effects.Mark
+	PushFailed      effects.Mark
+	PushBuried      effects.Mark
+	KeptTooLate     effects.Mark
+	KeptFull        effects.Mark
+	KeptLost        effects.Mark
+	ArenaFull       effects.Mark
+	CopyAgain       effects.Mark
+	CopyFailed      effects.Mark
+	CopyUnsettled   effects.Mark
+	CopyLate        effects.Mark
+	FrozenPassed    effects.Mark
+}](15)

@@ -50,7 +50,7 @@ func (o *Owner) onReceived(e *flow.Env, ev *effects.Received) {
 		o.malformed(e, ev, err)
 		return
 	}
-	e.Out.Mark(MarkNotServed)
+	e.Out.Mark(Marks.NotServed)
 	o.fail(e, ev, unserved(tag))
 }
 
@@ -70,7 +70,7 @@ func unserved(tag protocol.Tag) protocol.P2PErrorCode {
 }
 
 func (o *Owner) malformed(e *flow.Env, ev *effects.Received, err error) {
-	e.Out.Mark(MarkLookupMalformed)
+	e.Out.Mark(Marks.LookupMalformed)
 	why := link.Undecodable(err)
 	why.Stage = effects.StageAsk
 	e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why})
@@ -82,7 +82,7 @@ func (o *Owner) malformed(e *flow.Env, ev *effects.Received, err error) {
 func (o *Owner) onDone(e *flow.Env, ev *effects.Received) {
 	switch m := &o.done; {
 	case !m.HasExt:
-		e.Out.Mark(MarkPlainDone) // Nothing is lent to who has no name.
+		e.Out.Mark(Marks.VanillaDone) // Nothing is lent to who has no name.
 	case m.Ext.Grant != 0:
 		o.loans.Done(&e.Env, &e.Store, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To), m.Ext.Grant)
 	}
@@ -99,7 +99,7 @@ func (o *Owner) onGet(e *flow.Env, ev *effects.Received) {
 		class, known = e.Links.Inbound(&e.Env, who, us)
 	}
 	if !known || e.Links.OfClass(class).Gone() {
-		e.Out.Mark(MarkNotIntroduced)
+		e.Out.Mark(Marks.NotIntroduced)
 		o.fail(e, ev, protocol.P2PNotIntroduced)
 		return
 	}
@@ -152,7 +152,7 @@ func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 	}
 	if found > 0 {
 		if !o.loans.May(&e.Env, to.Class) {
-			e.Out.Mark(MarkLoansFull)
+			e.Out.Mark(Marks.LoansFull)
 			o.refuse(e, ev, effects.TooMany, effects.Why{
 				Field: "tables.shared", Ours: "as many loans as this peer may have are out",
 			})
@@ -171,17 +171,17 @@ func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 func (o *Owner) again(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint64) {
 	switch {
 	case x.What != what:
-		e.Out.Mark(MarkGetOther)
+		e.Out.Mark(Marks.GetOther)
 		o.refuse(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of another lookup"})
 	case x.Row != 0 && o.get.PullMode:
 		o.copyAgain(e, ev, x.Row)
 	case x.Row != 0:
 		o.pushAgain(e, ev, x.Row)
 	case !o.loans.Stands(&e.Env, x):
-		e.Out.Mark(MarkGetOver)
+		e.Out.Mark(Marks.GetOver)
 		o.refuse(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a loan whose time is over"})
 	default:
-		e.Out.Mark(MarkGetAgain)
+		e.Out.Mark(Marks.GetAgain)
 		x.Again()
 		o.empty(e)
 		o.tell(e, x)
@@ -233,7 +233,7 @@ func (o *Owner) sayCut() {
 
 // refuse says that nothing is lent, and why.
 func (o *Owner) refuse(e *flow.Env, ev *effects.Received, code effects.Code, why effects.Why) {
-	e.Out.Mark(MarkGetRefused)
+	e.Out.Mark(Marks.GetRefused)
 	o.empty(e)
 	o.reply.Ext.Code, o.reply.Ext.Reason = uint32(code), why.Reason()
 	why.Stage = effects.StageAsk

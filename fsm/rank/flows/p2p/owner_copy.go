@@ -46,7 +46,7 @@ func copyRef(h table.Handle) kernel.Ref {
 // mayServe says whether a peer's question can be in service: no peer has more of those than it leaves.
 func (o *Owner) mayServe(e *flow.Env, class int) (effects.Code, effects.Why) {
 	if p := &o.pushes; p.share.All() >= int(o.cfg.PushesMax) || !p.share.May(class) || !o.loans.May(&e.Env, class) {
-		e.Out.Mark(MarkPushesFull)
+		e.Out.Mark(Marks.PushesFull)
 		return effects.TooMany, effects.Why{
 			Field: "p2p_max_concurrent_gets", Ours: flow.Number(o.cfg.PushesMax) + ", and this peer has its share in progress",
 			Remedy: "ask again later, or raise it there",
@@ -62,7 +62,7 @@ func (o *Owner) beginCopy(e *flow.Env, ev *effects.Received, to loan.For) {
 		return
 	}
 	if o.loans.Fits(&e.Env, to.Class) == 0 {
-		e.Out.Mark(MarkArenaFull)
+		e.Out.Mark(Marks.ArenaFull)
 		o.refuse(e, ev, effects.TooMany, effects.Why{
 			Field: "os_staging_bytes", Ours: flow.Number(e.Arena.Total()) + " pages, and this peer has its share of them",
 			Remedy: "ask again later, or raise it there",
@@ -90,7 +90,7 @@ func (o *Owner) beginCopy(e *flow.Env, ev *effects.Received, to loan.For) {
 
 // copyAgain notes that a peer asks again for an operation whose chunks are being copied. The last question is answered.
 func (o *Owner) copyAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
-	e.Out.Mark(MarkCopyAgain)
+	e.Out.Mark(Marks.CopyAgain)
 	x := o.copyings.rows.Get(h)
 	x.asker, x.echo = ev.Request, o.get.Ext.Stamps.ClockNS
 }
@@ -102,11 +102,11 @@ func (o *Owner) copyEnded(e *flow.Env, ref kernel.Ref, code effects.Code, settle
 	if settled {
 		x.copies.Settled(&a, o.loans.Kept(x.loan), part)
 	} else {
-		e.Out.Mark(MarkCopyUnsettled)
+		e.Out.Mark(Marks.CopyUnsettled)
 	}
 	if code != effects.OK && part < x.whole {
 		if x.code == effects.OK {
-			e.Out.Mark(MarkCopyFailed)
+			e.Out.Mark(Marks.CopyFailed)
 		}
 		x.whole = part
 		x.copies.CancelFrom(&a, part+1)
@@ -129,7 +129,7 @@ func (o *Owner) copySettled(e *flow.Env, ref kernel.Ref) {
 // copyLate cancels copies that take longer than the peer waits. The pages that they touch stay reserved until they
 // settle.
 func (o *Owner) copyLate(e *flow.Env, h table.Handle) {
-	e.Out.Mark(MarkCopyLate)
+	e.Out.Mark(Marks.CopyLate)
 	x := o.copyings.rows.Get(h)
 	x.timer, x.code = 0, effects.Expired
 	a := e.OfArena()
@@ -169,7 +169,7 @@ func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copying) {
 		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Code: x.code, Peer: x.who})
 	}
 	if gone { // It has no way to what would be lent until it has shaken hands again.
-		e.Out.Mark(MarkNotIntroduced)
+		e.Out.Mark(Marks.NotIntroduced)
 		o.fail(e, &ev, protocol.P2PNotIntroduced)
 	} else {
 		o.say(e, &ev, o.reply.Append(e.Out.Arena()))

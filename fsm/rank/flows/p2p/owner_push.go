@@ -87,7 +87,7 @@ func (o *Owner) onPush(e *flow.Env, ev *effects.Received, to loan.For) {
 		x.until = min(x.until, x.since.Add(e.Stated(m.Ext.LeaseNS)-e.Cfg.LeaseGuard))
 	}
 	if e.Now >= x.until || e.Cfg.Leased && (!known || x.since <= o.pushes.said.Watermark(to.Class)) {
-		e.Out.Mark(MarkPushTooLate)
+		e.Out.Mark(Marks.PushTooLate)
 		o.bury(e, to.Class, x.who, x.operation, effects.Expired, over)
 		o.refuse(e, ev, effects.Expired, *flow.TooLate())
 		return

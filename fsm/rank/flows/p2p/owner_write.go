@@ -24,7 +24,7 @@ func (o *Owner) written(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 		e.Links.Unreach(&e.Env, x.link)
 	}
 	if !x.write.Done(ev) {
-		e.Out.Mark(MarkPushUnsettled)
+		e.Out.Mark(Marks.PushUnsettled)
 		x.phase = pushSettling
 		if x.code == effects.OK {
 			x.code = effects.Expired
@@ -44,7 +44,7 @@ func (o *Owner) settledPush(e *flow.Env, h table.Handle) {
 // pushAgain notes that an operation that is in progress is asked for again: who asks now has the answer, when it is
 // there.
 func (o *Owner) pushAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
-	e.Out.Mark(MarkPushAgain)
+	e.Out.Mark(Marks.PushAgain)
 	x := o.pushes.rows.Get(h)
 	x.asker, x.echo = ev.Request, o.get.Ext.Stamps.ClockNS
 }
@@ -110,7 +110,7 @@ func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
 			o.sayCut()
 		}
 	} else {
-		e.Out.Mark(MarkPushFailed)
+		e.Out.Mark(Marks.PushFailed)
 		o.excuse(x.code, flow.WhyEnded(x.code))
 	}
 	e.Out.Observe(effects.Observe{
@@ -146,7 +146,7 @@ func (o *Owner) buried(e *flow.Env, ev *effects.Received, who effects.Incarnatio
 	if o.pushes.said.Find(who, o.get.Ext.Operation, o.get.Ext.Attempt) == nil {
 		return false
 	}
-	e.Out.Mark(MarkPushBuried)
+	e.Out.Mark(Marks.PushBuried)
 	o.refuse(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "of a question that was answered"})
 	return true
 }

@@ -89,7 +89,7 @@ func seekRef(h table.Handle) kernel.Ref {
 func (l *Seeks) begin(e *flow.Env, t effects.Ticket, c *Bring, here uint32, patience effects.Duration, locates bool) (
 	effects.Code, *effects.Why) {
 	if l.rows.Full() {
-		e.Out.Mark(MarkBringsFull)
+		e.Out.Mark(Marks.BringsFull)
 		return tooMany(l.rows.Max())
 	}
 	h, s := l.rows.Add()
@@ -131,7 +131,7 @@ func (l *Seeks) GoOn(e *flow.Env, f *Requester) (left bool) {
 func (l *Seeks) named(e *flow.Env, a *registrar.Answer) {
 	s := l.rows.Get(a.Who.Subject)
 	if s == nil {
-		e.Out.Mark(MarkNamedLate)
+		e.Out.Mark(Marks.NamedLate)
 		return
 	}
 	e.Timers.Stop(&s.timer)
@@ -141,7 +141,7 @@ func (l *Seeks) named(e *flow.Env, a *registrar.Answer) {
 		s.holders = append(s.holders, holder{Peer{Host: x.At.Host, InitPort: x.At.Port}, s.from + uint32(x.Chunks)})
 	}
 	if a.Code != effects.OK {
-		e.Out.Mark(MarkNobodyAnswers)
+		e.Out.Mark(Marks.NobodyAnswers)
 		s.code, s.why = effects.NotFound, effects.Why{
 			Stage: effects.StageAsk, Field: "controller_reply_url", Theirs: a.Code.String(), Ours: "an answer of a directory",
 			Remedy: "see that one runs there; LMCache's own controller answers with share.vanilla_controller: true only",
@@ -193,7 +193,7 @@ func (l *Seeks) next(e *flow.Env, f *Requester, h table.Handle) {
 	keys := l.wanted(s)
 	here := prefix(e, s.how.Mode, e.Store.RequestHash(s.lookup), keys)
 	if s.tried > 0 && here < s.promised && !s.cut {
-		e.Out.Mark(MarkNamedStale)
+		e.Out.Mark(Marks.NamedStale)
 		l.lookups.Forget(keys[s.from:])
 	}
 	switch {
@@ -228,7 +228,7 @@ func (l *Seeks) asks(e *flow.Env, f *Requester, h table.Handle, here uint32) boo
 			continue
 		}
 		if f.frozen.LeftAlone(e.Now, whereOf(x.peer), 0) {
-			e.Out.Mark(MarkFrozenPassed)
+			e.Out.Mark(Marks.FrozenPassed)
 			s.why = *f.whyFrozen()
 			s.why.Addr = effects.Addr{Host: x.peer.Host, Port: x.peer.InitPort}
 			continue

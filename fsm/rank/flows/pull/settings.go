@@ -64,9 +64,17 @@ func (s *OfferSettings) CheckOffers(pages uint32, guard effects.Duration) error 
 	return nil
 }
 
+// Reserved is the part of the pool, in millionths, that is never leased.
+func (s *OfferSettings) Reserved() uint32 {
+	if s.ReservePPM == ReserveNone {
+		return 0
+	}
+	return s.ReservePPM
+}
+
 // HighWater is the most of so many pages that are leased at a time.
 func (s *OfferSettings) HighWater(pages uint32) uint32 {
-	return uint32(uint64(pages) * uint64(1_000_000-s.ReservePPM) / 1_000_000)
+	return uint32(uint64(pages) * uint64(1_000_000-s.Reserved()) / 1_000_000)
 }
 
 // ReadSettings is the part of a rank's configuration that is about who reads. Zero means the default.

@@ -215,10 +215,10 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 		p.deliver(e, code)
 		f.end(e, h, p)
 	case sourceOffering, sourceOffered:
-		e.Out.Mark(MarkStoppedOffered)
+		e.Out.Mark(Marks.StoppedOffered)
 		f.withdraw(e, h, p, code)
 	case sourceWithdrawing: // Its last errand took too long: the end of the lease does the same.
-		e.Out.Mark(put.MarkStoppedCommitting)
+		e.Out.Mark(put.Marks.StoppedCommitting)
 		if p.Conn == 0 {
 			f.puts.UnqueueLast(h)
 			f.finish(e, h, p)

@@ -14,7 +14,7 @@ import (
 func (f *Source) onDone(e *flow.Env, ev *effects.Received) {
 	m := &f.done
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(MarkDoneMalformed)
+		e.Out.Mark(Marks.DoneMalformed)
 		why := link.Undecodable(err)
 		why.Stage = effects.StageOffer
 		e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why})
@@ -23,11 +23,11 @@ func (f *Source) onDone(e *flow.Env, ev *effects.Received) {
 	h := f.pulls.find(&f.puts, m.PullID)
 	p := f.puts.Get(h)
 	if p == nil || !p.lease.Stands() || !p.spokenOf(m) {
-		e.Out.Mark(MarkDoneUnknown)
+		e.Out.Mark(Marks.DoneUnknown)
 		return
 	}
 	if p.phase == sourceOffering || p.phase == sourceWaiting {
-		e.Out.Mark(MarkDoneEarly)
+		e.Out.Mark(Marks.DoneEarly)
 	}
 	code := effects.OK
 	if m.HasExt {
@@ -72,7 +72,7 @@ func (p *outgoing) leaseOver(e *flow.Env) {
 
 // onLeaseOver ends an offer by time alone.
 func (f *Source) onLeaseOver(e *flow.Env, h table.Handle, p *outgoing) {
-	e.Out.Mark(MarkOfferOver)
+	e.Out.Mark(Marks.OfferOver)
 	p.Blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: f.cfg.TTL.String(), Theirs: "no answer"})
 	if p.lease.EndByTime(&e.Env, e.Cfg.Leased) {
 		p.leaseOver(e)
@@ -100,7 +100,7 @@ func (p *outgoing) orRead(e *flow.Env, code effects.Code) effects.Code {
 	if !p.read {
 		return code
 	}
-	e.Out.Mark(MarkAckLost)
+	e.Out.Mark(Marks.AckLost)
 	p.Sent = uint32(p.Size())
 	return effects.OK
 }
@@ -130,7 +130,7 @@ func (f *Source) answered(e *flow.Env, h table.Handle, p *outgoing) {
 	case !p.Delivered() || p.phase == sourceWithdrawing || p.phase == sourceOffering && p.Conn != 0:
 	case p.withdrawn && p.Listens && p.Attempt > 0:
 		p.withdrawn = false
-		e.Out.Mark(MarkWithdrawn)
+		e.Out.Mark(Marks.Withdrawn)
 		f.becomeWithdrawing(e, h, p)
 	default:
 		f.finish(e, h, p)

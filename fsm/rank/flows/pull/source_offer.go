@@ -88,7 +88,7 @@ func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 		p.Blame(put.NoAnswer(code), put.HungUp(e, code))
 		f.finishUnanswered(e, h, p, put.NoAnswer(code))
 	case p.Failed < e.Cfg.AttemptsMax:
-		e.Out.Mark(MarkOfferAgain)
+		e.Out.Mark(Marks.OfferAgain)
 		f.becomeWaiting(e, h, p)
 	default:
 		p.Blame(put.NoAnswer(code), put.HungUp(e, code))
@@ -114,7 +114,7 @@ func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	m := &f.ack
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(put.MarkReplyMalformed)
+		e.Out.Mark(put.Marks.ReplyMalformed)
 		p.Malformed(e, p.stage(), link.Undecodable(err))
 		f.withdraw(e, h, p, effects.Malformed)
 		return
@@ -135,7 +135,7 @@ func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	case !its:
 		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not of the life that shook hands"}
 	case !ascending(m.AlreadySent, p.Size()):
-		e.Out.Mark(put.MarkReplySenseless)
+		e.Out.Mark(put.Marks.ReplySenseless)
 		code, its = effects.Malformed, false // Who says nonsense has not said that nothing will be read.
 		why = effects.Why{
 			Field: "already_sent_indexes", Ours: "below " + strconv.Itoa(p.Size()) + ", each beyond the one before,",
@@ -151,11 +151,11 @@ func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	p.Skipped = uint32(len(m.AlreadySent))
 	p.Sent = uint32(p.Size()) - p.Skipped
 	if p.Sent == 0 {
-		e.Out.Mark(put.MarkAllSkipped)
+		e.Out.Mark(put.Marks.AllSkipped)
 		p.endLease(e)
 	}
 	if p.Delivered() {
-		e.Out.Mark(put.MarkReplyAfterOutcome)
+		e.Out.Mark(put.Marks.ReplyAfterOutcome)
 		f.answered(e, h, p)
 		return
 	}
@@ -166,11 +166,11 @@ func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 // onRefused ends an offer of which nothing will come. Its lease ends, too, if its reader says that nothing reads:
 // else with a done, or its time.
 func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effects.Code, its bool) {
-	e.Out.Mark(put.MarkAllocFailed)
+	e.Out.Mark(put.Marks.AllocFailed)
 	why := put.AtStage(effects.StageOffer, put.Said(f.ack.Ext.Reason))
 	if code == effects.Stale {
 		// Whoever it was offered to is gone. Nobody can offer these pages to its successor before they are back.
-		e.Out.Mark(put.MarkAskedStale)
+		e.Out.Mark(put.Marks.AskedStale)
 		p.failLink(e, effects.Stale, why)
 		code, its = effects.PeerLost, false
 		p.Blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
@@ -179,7 +179,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 		(p.Failed < e.Cfg.AttemptsMax || !p.compared) {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
 		p.compared = true
-		e.Out.Mark(MarkOfferAgain)
+		e.Out.Mark(Marks.OfferAgain)
 		f.becomeWaiting(e, h, p)
 		return
 	}

@@ -88,7 +88,7 @@ func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) bool {
 		if !f.puts.MayStop(e, h) {
 			return false
 		}
-		e.Out.Mark(MarkOfferOrphaned)
+		e.Out.Mark(Marks.OfferOrphaned)
 		p := f.puts.Get(h)
 		p.Blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
 		f.stop(e, h, p, effects.PeerLost)
@@ -110,7 +110,7 @@ func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
 		return true
 	}
 	if f.block(p.Peer) {
-		e.Out.Mark(MarkBackpressure)
+		e.Out.Mark(Marks.Backpressure)
 	}
 	return false
 }

@@ -69,7 +69,7 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	m := &t.offer
 	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(flow.MarkAllocMalformed)
+		e.Out.Mark(flow.Marks.AllocMalformed)
 		e.Malformed(who, effects.StageOffer, err, ev.Body)
 		m.HasExt = false
 		t.refuseOffer(e, who, effects.Malformed, nil)
@@ -77,14 +77,14 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	}
 	if !m.HasExt {
 		// Nothing ties a plain sender's pages to a life of it, so nothing would tell what was read.
-		e.Out.Mark(flow.MarkPlainOffer)
+		e.Out.Mark(flow.Marks.VanillaOffer)
 		t.refuseOffer(e, who, effects.Unsupported, flow.PlainPeer())
 		return
 	}
 	peer, to := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
 	class, known := e.Links.Inbound(&e.Env, peer, to)
 	if !known {
-		e.Out.Mark(flow.MarkStrangerRefused)
+		e.Out.Mark(flow.Marks.StrangerRefused)
 		t.refuseOffer(e, who, effects.Stale, flow.UnknownLife())
 		return
 	}
@@ -116,13 +116,13 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 		code, why = effects.Stale, flow.Cut()
 	}
 	if code != effects.OK {
-		e.Out.Mark(flow.MarkAllocRefused)
+		e.Out.Mark(flow.Marks.AllocRefused)
 		t.refuseOffer(e, who, code, why)
 		return
 	}
 	e.Ended.Began(&e.Env, class, request, operation, m.Keys[0])
 	if e.Abandons.Has(e.Now, request) {
-		e.Out.Mark(allocqueue.MarkAskAbandoned)
+		e.Out.Mark(allocqueue.Marks.RequestAbandoned)
 		t.refuseOffer(e, who, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		return
 	}
@@ -204,11 +204,11 @@ func (t *Target) offeredAgain(
 	case x.Request != request || x.What != e.Named(t.offer.Keys, t.offer.LastChunkTokens):
 		t.refuseOther(e, who)
 	case x.Revoking:
-		e.Out.Mark(flow.MarkOfferedAgain)
+		e.Out.Mark(flow.Marks.OfferedAgain)
 		stop := t.readingOf(x).stop
 		t.fail(e, ev.Request, true, t.heard(), stop, flow.WhyEnded(stop), true)
 	default:
-		e.Out.Mark(flow.MarkOfferedAgain)
+		e.Out.Mark(flow.Marks.OfferedAgain)
 		y := t.readingOf(x)
 		y.to, y.heard = ev.Request, t.heard()
 	}
@@ -226,7 +226,7 @@ func (t *Target) stillWaits(
 	case q.Owner != kernel.OwnerPullTarget || q.Who != request || q.What != e.Named(t.offer.Keys, t.offer.LastChunkTokens):
 		t.refuseOther(e, who)
 	default:
-		e.Out.Mark(flow.MarkAskedAgain)
+		e.Out.Mark(flow.Marks.AskedAgain)
 		e.Pending.Again(h, ev, t.offer.Ext.Attempt)
 	}
 	return true
@@ -235,7 +235,7 @@ func (t *Target) stillWaits(
 // refuseOther answers what has another's operation: somebody spoke in its name before it, and what it offers is not
 // what was taken. Its lease stands, because somebody's offer of the same pages may be read.
 func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
-	e.Out.Mark(flow.MarkAllocRefused)
+	e.Out.Mark(flow.Marks.AllocRefused)
 	why := flow.OtherBatch()
 	why.Stage = effects.StageOffer
 	e.Note(who, t.offer.Ext.Incarnation, effects.Mismatch, len(t.offer.Keys), why)

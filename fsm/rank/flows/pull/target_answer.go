@@ -85,11 +85,11 @@ func (t *Target) onWithdrawal(e *flow.Env, who flow.Asker, peer effects.Incarnat
 	operation, name := m.Ext.Operation, m.Ext.Withdraw[0]
 	e.GivenBack(who.Class, peer, len(m.Ext.Withdraw), effects.StageOffer, m.Ext.Code, m.Ext.Reason)
 	if x := e.Landings.Again(&e.Env, peer, operation); x != nil && x.Reads() && t.readingOf(x).id == name {
-		e.Out.Mark(flow.MarkOfferWithdrawn)
+		e.Out.Mark(flow.Marks.OfferWithdrawn)
 		t.stopReading(e, x, effects.Cancelled)
 	}
 	if h, q := e.Pending.Find(peer, operation); h != 0 && q.Owner == kernel.OwnerPullTarget && q.Pull == name {
-		e.Out.Mark(flow.MarkOfferWithdrawn)
+		e.Out.Mark(flow.Marks.OfferWithdrawn)
 		t.refuseWaiting(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 	}
 	if h, o := e.Deferred.Find(peer, operation); h != 0 && o.Pull == name && !t.dropOffer(e, h, effects.Cancelled, 0) {

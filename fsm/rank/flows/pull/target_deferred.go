@@ -18,11 +18,11 @@ func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 	may, known := t.rightOf(e, class)
 	switch {
 	case !known || e.Now.Add(t.cfg.LeadMin) > may.Until:
-		e.Out.Mark(flow.MarkOfferTooLate)
+		e.Out.Mark(flow.Marks.OfferTooLate)
 		t.refuseOffer(e, who, effects.Expired, flow.TooLate())
 		return
 	case !e.Deferred.MayKeep(&e.Store, class, len(m.Keys)):
-		e.Out.Mark(flow.MarkOffersFull)
+		e.Out.Mark(flow.Marks.OffersFull)
 		t.refuseOffer(e, who, effects.TooMany, offersFull(t.cfg.OffersMax, e.Pool.Key()))
 		return
 	}
@@ -64,7 +64,7 @@ func (t *Target) postponed(
 ) bool {
 	h, o := e.Deferred.Find(peer, operation)
 	if o != nil && o.Left > 0 && o.Until <= e.Now { // Its time is over, and its deadline waits behind others.
-		e.Out.Mark(flow.MarkOfferOver)
+		e.Out.Mark(flow.Marks.OfferExpired)
 		t.drop(e, h, effects.Expired)
 		_, o = e.Deferred.Find(peer, operation)
 	}
@@ -75,7 +75,7 @@ func (t *Target) postponed(
 		t.refuseOther(e, who)
 		return true
 	}
-	e.Out.Mark(flow.MarkOfferedAgain)
+	e.Out.Mark(flow.Marks.OfferedAgain)
 	if o.Left == 0 && o.Code != effects.OK {
 		t.fail(e, who.To, true, t.heard(), o.Code, flow.WhyEnded(o.Code), true)
 	} else {
@@ -91,7 +91,7 @@ func (t *Target) offerDue(e *flow.Env, h table.Handle) {
 		t.renew(e, class)
 		return
 	}
-	e.Out.Mark(flow.MarkOfferOver)
+	e.Out.Mark(flow.Marks.OfferExpired)
 	t.drop(e, h, effects.Expired)
 }
 
@@ -149,13 +149,13 @@ func (t *Target) renewed(e *flow.Env, class int, until effects.Time) {
 		switch {
 		case e.Now < o.Until && t.renewers.Prolongs(o.Grant, o.Peer):
 			// One whose time was over by our clock is over: its chunks were given up already.
-			e.Out.Mark(lease.MarkRenewed)
+			e.Out.Mark(lease.Marks.Renewed)
 			e.Deferred.Extend(&e.Env, h, until)
 		case t.renewers.Ends(o.Grant) && !e.Work.Left():
-			e.Out.Mark(flow.MarkGoneCut)
+			e.Out.Mark(flow.Marks.GoneCut)
 			t.renewers.Want(class)
 		case t.renewers.Ends(o.Grant):
-			e.Out.Mark(lease.MarkToldGone)
+			e.Out.Mark(lease.Marks.ToldGone)
 			t.drop(e, h, effects.Expired)
 		}
 	}

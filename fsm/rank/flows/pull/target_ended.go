@@ -16,7 +16,7 @@ import (
 func (t *Target) wasEnded(e *flow.Env, to effects.Request, class int) bool {
 	m := &t.offer
 	if x := t.tombstones.Find(effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, m.Ext.Attempt); x != nil {
-		e.Out.Mark(flow.MarkOfferBuried)
+		e.Out.Mark(flow.Marks.OfferRemembered)
 		if x.Code == effects.OK {
 			t.acknowledge(e, to, t.heard(), nil, false)
 		} else {
@@ -31,7 +31,7 @@ func (t *Target) wasEnded(e *flow.Env, to effects.Request, class int) bool {
 	if began, known := e.Links.Anchor(&e.Env, class, m.Ext.Stamps, m.Ext.GrantedNS); known && began > watermark {
 		return false
 	}
-	e.Out.Mark(flow.MarkOfferBuried)
+	e.Out.Mark(flow.Marks.OfferRemembered)
 	// By this word the sender has its pages back. A copy of the offer that comes later may be tied to our clock by an
 	// anchor that proves more, and begin after the watermark.
 	t.rememberRefused(e, class, effects.Expired)
@@ -101,7 +101,7 @@ func (t *Target) dropOffer(e *flow.Env, h table.Handle, code effects.Code, reque
 	done = e.Fetches.Withdraw(&e.Env, &e.Store, &e.Deferred, h, told, request)
 	t.tellEnded(e)
 	if done {
-		e.Out.Mark(flow.MarkOfferDropped)
+		e.Out.Mark(flow.Marks.OfferDropped)
 		t.drop(e, h, code)
 	}
 	return done

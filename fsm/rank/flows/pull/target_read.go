@@ -59,7 +59,7 @@ func (t *Target) read(
 	if e.Cfg.Leased {
 		notAfter, late = min(notAfter, may.Until), may.Until
 		if !known || e.Now > notAfter {
-			e.Out.Mark(flow.MarkOfferTooLate)
+			e.Out.Mark(flow.Marks.OfferTooLate)
 			t.refuseOffer(e, asks, effects.Expired, flow.TooLate())
 			return allocqueue.Shortfall{}, true
 		}
@@ -127,7 +127,7 @@ func (t *Target) transferDone(e *flow.Env, ref kernel.Ref, ev *effects.TransferD
 	case code == effects.PeerLost || code == effects.Stale:
 		e.Links.Unreach(&e.Env, y.link)
 	case code == effects.OK && y.stop == effects.OK && e.Cfg.Leased && ev.At > x.Ends:
-		e.Out.Mark(flow.MarkReadLate)
+		e.Out.Mark(flow.Marks.ReadLate)
 		code = effects.Expired
 	}
 	if y.stop != effects.OK {
@@ -135,7 +135,7 @@ func (t *Target) transferDone(e *flow.Env, ref kernel.Ref, ev *effects.TransferD
 	}
 	if !ev.Settled {
 		// Something may still store into our pages: the answer cannot wait for that, the pages must.
-		e.Out.Mark(flow.MarkReadUnsettled)
+		e.Out.Mark(flow.Marks.ReadUnsettled)
 		y.stop = code
 		e.Landings.Quarantine(&e.Env, x)
 		t.answerRead(e, y, code, true)
@@ -174,7 +174,7 @@ func (t *Target) answerRead(e *flow.Env, y *reading, code effects.Code, reading 
 	if code == effects.OK {
 		t.acknowledge(e, y.to, y.heard, y.already, false)
 	} else {
-		e.Out.Mark(flow.MarkReadFailed)
+		e.Out.Mark(flow.Marks.ReadFailed)
 		t.fail(e, y.to, true, y.heard, code, flow.WhyEnded(code), reading)
 	}
 	y.to = 0

@@ -20,7 +20,7 @@ func (t *Target) UnreachedAt(e *flow.Env, slot int32, class int, code effects.Co
 func (t *Target) UnreachedFirst(e *flow.Env, class int, code effects.Code, why effects.Why) kernel.Where {
 	h := e.Pending.FirstLinking(class)
 	if h != 0 {
-		e.Out.Mark(flow.MarkNotReached)
+		e.Out.Mark(flow.Marks.NotReached)
 		e.Work.Spend(1)
 		t.refuseWaiting(e, h, code, &why)
 	}

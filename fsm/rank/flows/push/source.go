@@ -267,17 +267,17 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 		p.deliver(e, code)
 		f.end(e, h, p)
 	case sourceAsking: // The answer may bring a grant, which then is given back.
-		e.Out.Mark(MarkStoppedAsking)
+		e.Out.Mark(Marks.StoppedAsking)
 		p.deliver(e, code)
 	case sourceMoving: // Its pages are read until the transfer has settled.
-		e.Out.Mark(MarkStoppedMoving)
+		e.Out.Mark(Marks.StoppedMoving)
 		p.transfer.Cancel(&e.Env)
 		p.aborting = true
 		p.deliverHeld(e, code)
 	case sourceSettling:
 		panic("BUG: a settling put has its outcome already")
 	case sourceCommitting, sourceConfirming:
-		e.Out.Mark(put.MarkStoppedCommitting)
+		e.Out.Mark(put.Marks.StoppedCommitting)
 		if p.Delivered() { // Its last errand took too long: the end of the lease does the same.
 			if p.phase == sourceCommitting {
 				f.puts.UnqueueLast(h)

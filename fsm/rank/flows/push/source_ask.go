@@ -66,7 +66,7 @@ func (f *Source) carry(e *flow.Env, h table.Handle, p *outgoing) {
 		f.send(e, h, p, nil, sourceAsk)
 		return
 	}
-	e.Out.Mark(MarkCarried)
+	e.Out.Mark(Marks.Carried)
 	f.bytes = slices.Grow(f.bytes[:0], int(bytes))[:bytes] // What they are is the driver's to say.
 	m.Ext.Carried = f.bytes
 	f.send(e, h, p, p.Pages, sourceAsk)
@@ -82,9 +82,9 @@ func (f *Source) onTaken(e *flow.Env, h table.Handle, p *outgoing) {
 		return
 	}
 	if p.Delivered() {
-		e.Out.Mark(put.MarkReplyAfterOutcome)
+		e.Out.Mark(put.Marks.ReplyAfterOutcome)
 	} else {
-		e.Out.Mark(MarkTaken)
+		e.Out.Mark(Marks.Taken)
 		p.Sent, p.Skipped = m.Ext.Taken, uint32(len(m.AlreadySent))
 		p.deliver(e, effects.OK)
 	}
@@ -93,7 +93,7 @@ func (f *Source) onTaken(e *flow.Env, h table.Handle, p *outgoing) {
 
 // senseless ends a put whose question was answered by what does not fit it.
 func (f *Source) senseless(e *flow.Env, h table.Handle, p *outgoing) {
-	e.Out.Mark(put.MarkReplySenseless)
+	e.Out.Mark(put.Marks.ReplySenseless)
 	theirs := strconv.Itoa(len(f.reply.RemoteIndexes)) + " pages and " + strconv.Itoa(len(f.reply.AlreadySent)) +
 		" chunks that do not fit them"
 	if f.reply.Ext.Taken > 0 {
@@ -196,7 +196,7 @@ func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 		f.end(e, h, p)
 	default:
 		// Committing is idempotent: again until the deadline.
-		e.Out.Mark(MarkCommitAgain)
+		e.Out.Mark(Marks.CommitAgain)
 		f.becomeCommitting(e, h, p)
 	}
 }
@@ -208,7 +208,7 @@ func (f *Source) unanswered(e *flow.Env, h table.Handle, p *outgoing, code effec
 		// Whatever was granted ends with its lease.
 		f.end(e, h, p)
 	case p.Failed < e.Cfg.AttemptsMax:
-		e.Out.Mark(MarkAskAgain)
+		e.Out.Mark(Marks.AskAgain)
 		f.becomeWaiting(e, h, p)
 	default:
 		p.Blame(put.NoAnswer(code), why)
@@ -235,7 +235,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 	if !p.Met(e) {
 		// The link went down while the answer was in the mailbox: it speaks of an
 		// incarnation that we may not reach any more.
-		e.Out.Mark(MarkReplyAfterLink)
+		e.Out.Mark(Marks.ReplyAfterLink)
 		_, cause := e.Links.Outbound(p.Peer).State()
 		why := effects.Why{}
 		if w := e.Links.Outbound(p.Peer).Why(); w != nil {
@@ -249,7 +249,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 	}
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(put.MarkReplyMalformed)
+		e.Out.Mark(put.Marks.ReplyMalformed)
 		p.Malformed(e, p.stage(), link.Undecodable(err))
 		f.fail(e, h, p, effects.Malformed)
 		return
@@ -267,7 +267,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 		return
 	}
 	if p.Delivered() {
-		e.Out.Mark(put.MarkReplyAfterOutcome)
+		e.Out.Mark(put.Marks.ReplyAfterOutcome)
 		f.giveBack(e, h, p)
 		return
 	}
@@ -276,7 +276,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 		return
 	}
 	if len(f.pairs) == 0 {
-		e.Out.Mark(put.MarkAllSkipped)
+		e.Out.Mark(put.Marks.AllSkipped)
 		p.deliver(e, effects.OK)
 		f.end(e, h, p)
 		return
@@ -290,14 +290,14 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 		code = effects.CodeFromWire(f.reply.Ext.Code)
 	}
 	if code == effects.Stale {
-		e.Out.Mark(put.MarkAskedStale)
+		e.Out.Mark(put.Marks.AskedStale)
 		e.Links.Fail(&e.Env, p.Peer, effects.Stale, put.AtStage(effects.StageAsk, put.Said(f.reply.Ext.Reason)))
 		if !p.Delivered() && p.Failed < e.Cfg.AttemptsMax {
 			f.becomeWaiting(e, h, p)
 			return
 		}
 	}
-	e.Out.Mark(put.MarkAllocFailed)
+	e.Out.Mark(put.Marks.AllocFailed)
 	words := effects.Words(f.reply.Ext.Reason)
 	p.Blame(code, put.RefusalOf(words))
 	p.NoRoom = true

@@ -17,7 +17,7 @@ func (f *Source) becomeMoving(e *flow.Env, h table.Handle, p *outgoing) {
 	to, who := e.Links.Of(p.Peer).Link()
 	gather := effects.Gather{}
 	if p.chunks {
-		e.Out.Mark(MarkPutTogether)
+		e.Out.Mark(Marks.PutTogether)
 		gather.Pages, gather.Layers = f.layers, p.Layers
 		_, gather.Stripes = p.layout(e)
 	}
@@ -41,7 +41,7 @@ func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.Transfe
 		p.Blame(ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: ev.Code.String()})
 	}
 	if !p.transfer.Done(ev) {
-		e.Out.Mark(MarkUnsettled)
+		e.Out.Mark(Marks.Unsettled)
 		p.phase = sourceSettling
 		p.aborting = true
 		if !p.Delivered() {
@@ -56,7 +56,7 @@ func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.Transfe
 	case p.Delivered():
 		f.giveBack(e, h, p)
 	case ev.Code != effects.OK:
-		e.Out.Mark(MarkTransferFailed)
+		e.Out.Mark(Marks.TransferFailed)
 		f.fail(e, h, p, ev.Code)
 	case e.Cfg.Leased && p.Listens:
 		// The bytes are there, but the receiver cannot know before it is told.
@@ -93,7 +93,7 @@ func (f *Source) onCommitted(e *flow.Env, h table.Handle, p *outgoing, body []by
 	}
 	if !p.Delivered() {
 		if code != effects.OK {
-			e.Out.Mark(MarkCommitGone)
+			e.Out.Mark(Marks.CommitGone)
 			p.Blame(code, why)
 		}
 		p.deliver(e, code)

@@ -85,7 +85,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
 	m := &t.message
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(flow.MarkAllocMalformed)
+		e.Out.Mark(flow.Marks.AllocMalformed)
 		e.Malformed(who, effects.StageAsk, err, ev.Body)
 		t.refuse(e, who, 0, effects.Malformed, nil)
 		return
@@ -94,7 +94,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	class, peer := 0, effects.Incarnation{}
 	if !m.HasExt && !e.Links.Bearer() {
 		// Nothing that it was granted could ever be written: no page is held for it.
-		e.Out.Mark(flow.MarkPlainRefused)
+		e.Out.Mark(flow.Marks.VanillaRefused)
 		t.refuse(e, who, len(m.Keys), effects.Unsupported, flow.PlainPeer())
 		return
 	}
@@ -103,7 +103,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 		var known bool
 		to := effects.Incarnation(m.Ext.To)
 		if class, known = e.Links.Inbound(&e.Env, peer, to); !known {
-			e.Out.Mark(flow.MarkStrangerRefused)
+			e.Out.Mark(flow.Marks.StrangerRefused)
 			t.refuse(e, who, len(m.Keys), effects.Stale, flow.UnknownLife())
 			return
 		}
@@ -113,7 +113,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 			return
 		}
 		if e.Links.OfClass(class).Gone() {
-			e.Out.Mark(flow.MarkStrangerRefused)
+			e.Out.Mark(flow.Marks.StrangerRefused)
 			t.refuse(e, who, len(m.Keys), effects.Stale, flow.Cut())
 			return
 		}
@@ -128,7 +128,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	}
 	code, why := t.check(e)
 	if code != effects.OK {
-		e.Out.Mark(flow.MarkAllocRefused)
+		e.Out.Mark(flow.Marks.AllocRefused)
 		t.refuse(e, who, len(m.Keys), code, why)
 		return
 	}
@@ -136,14 +136,14 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 		e.Ended.Began(&e.Env, class, request, operation, m.Keys[0])
 	}
 	if e.Abandons.Has(e.Now, request) {
-		e.Out.Mark(allocqueue.MarkAskAbandoned)
+		e.Out.Mark(allocqueue.Marks.RequestAbandoned)
 		t.refuse(e, who, len(m.Keys), effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		return
 	}
 	if !m.HasExt {
 		var room bool
 		if class, room = e.Links.Plain(&e.Env, ev.Conn, e.Busy()); !room {
-			e.Out.Mark(flow.MarkPlainsFull)
+			e.Out.Mark(flow.Marks.VanillasFull)
 			t.refuse(e, who, len(m.Keys), effects.TooMany, allocqueue.TooMany("peers without our extensions", e.Links.Plains()))
 			return
 		}
@@ -192,7 +192,7 @@ func (t *Target) again(
 			t.refuseOther(e, who)
 			return true
 		}
-		e.Out.Mark(landing.MarkTakenBefore)
+		e.Out.Mark(landing.Marks.TakenBefore)
 		t.emptyReply()
 		t.reply.Ext.Taken = uint32(len(t.message.Keys))
 		e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
@@ -203,7 +203,7 @@ func (t *Target) again(
 			t.refuseOther(e, who)
 			return true
 		}
-		e.Out.Mark(flow.MarkAskedAgain)
+		e.Out.Mark(flow.Marks.AskedAgain)
 		if x.Revoking || t.reply.Decode(x.Reply, &e.Cfg.Wire) != nil {
 			t.refuse(e, who, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
 			return true
@@ -227,7 +227,7 @@ func (t *Target) stillWaits(
 		q.What != e.Named(t.message.Keys, t.message.LastChunkTokens):
 		t.refuseOther(e, who)
 	default:
-		e.Out.Mark(flow.MarkAskedAgain)
+		e.Out.Mark(flow.Marks.AskedAgain)
 		e.Pending.Again(h, ev, 0)
 	}
 	return true
@@ -236,7 +236,7 @@ func (t *Target) stillWaits(
 // refuseOther answers what has another's operation: somebody spoke in its name before it, and what it would write is
 // not what was granted.
 func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
-	e.Out.Mark(flow.MarkAllocRefused)
+	e.Out.Mark(flow.Marks.AllocRefused)
 	t.refuse(e, who, len(t.message.Keys), effects.Mismatch, flow.OtherBatch())
 }
 

@@ -61,7 +61,7 @@ func (t *Target) answer(
 		}
 		page := at.Page
 		if at.Repeat >= 0 {
-			e.Out.Mark(flow.MarkKeyRepeated)
+			e.Out.Mark(flow.Marks.KeyRepeated)
 			page = p.Spots[at.Repeat].Page
 		}
 		m.RemoteIndexes = append(m.RemoteIndexes, int64(pages[page].Index))
@@ -156,7 +156,7 @@ func (t *Target) cut(e *flow.Env, at int) bool {
 	if at == 0 || e.Work.Left() {
 		return false
 	}
-	e.Out.Mark(flow.MarkWordsCut)
+	e.Out.Mark(flow.Marks.WordsCut)
 	return true
 }
 

@@ -121,7 +121,7 @@ func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer eff
 	}
 	if code != effects.OK {
 		t.lose(e, code)
-		e.Out.Mark(flow.MarkAllocRefused)
+		e.Out.Mark(flow.Marks.AllocRefused)
 		t.refuse(e, who, len(m.Keys), code, &effects.Why{
 			Field: "keys[" + strconv.Itoa(i) + "]", Ours: "a layer that is wanted, of a chunk whose layers before came",
 		})

@@ -123,12 +123,12 @@ func Carry(e *flow.Env, c *flow.Carried) (a Admitted) {
 // meet gives a put of so many chunks its peer, or says why it has none. With 0 no breaker holds it up.
 func (a *Admitted) meet(e *flow.Env, w link.Where, chunks uint32) {
 	if a.chunks = chunks; chunks > 0 && e.Breakers.LeftAlone(e.Now, w, chunks) {
-		e.Out.Mark(MarkPeerBackedOff)
+		e.Out.Mark(Marks.PeerBackedOff)
 		a.Code, a.Why = effects.BackedOff, e.Breakers.Why(w)
 		return
 	}
 	if a.Peer = e.Links.Want(&e.Env, w); a.Peer == 0 {
-		e.Out.Mark(MarkPeersFull)
+		e.Out.Mark(Marks.PeersFull)
 		a.Code, a.Why = effects.TooMany, effects.Why{
 			Stage: effects.StageConnect, Field: "tables.peers", Ours: number(e.Cfg.PeersMax) + ", all in use,",
 			Remedy: "raise tables.peers, or retry",
@@ -230,11 +230,11 @@ func (r *Row) LetGo(e *flow.Env) {
 func (r *Row) inVain(e *flow.Env, g link.Gate) bool {
 	switch g {
 	case link.GateUnfit:
-		e.Out.Mark(MarkPeerUnfit)
+		e.Out.Mark(Marks.PeerUnfit)
 		return true
 	case link.GateAbsent:
 		if r.reached != e.Links.Outbound(r.Peer).Attempt() {
-			e.Out.Mark(MarkNobodyThere)
+			e.Out.Mark(Marks.NobodyThere)
 			return true
 		}
 	case link.GateShut, link.GateSilent, link.GateOpen:

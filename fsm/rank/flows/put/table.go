@@ -110,7 +110,7 @@ func (r *Row) Refused(e *flow.Env, code effects.Code, said string) bool {
 		!e.Breakers.Open(e.Now, r.Where, code, said, e.Cfg.Window > 1, least) {
 		return false
 	}
-	e.Out.Mark(MarkBackedOff)
+	e.Out.Mark(Marks.BackedOff)
 	return true
 }
 
@@ -132,7 +132,7 @@ func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
 	}
 	h := of.alone.Front()
 	if h != 0 {
-		e.Out.Mark(MarkPeerBackedOff)
+		e.Out.Mark(Marks.PeerBackedOff)
 	}
 	return h
 }
@@ -163,7 +163,7 @@ func (t *Table[P, R]) MayStop(e *flow.Env, h table.Handle) bool {
 // next one. Who is sent is counted then.
 func (t *Table[P, R]) MaySend(e *flow.Env, h table.Handle) bool {
 	if !e.Work.Left() {
-		e.Out.Mark(MarkAsksCut)
+		e.Out.Mark(Marks.AsksCut)
 		e.Links.Stir(t.row(h).Peer)
 		return false
 	}

@@ -43,7 +43,7 @@ func (r *Row) Overdue(e *flow.Env, lane link.Lane, ref kernel.Ref) {
 		e.Timers.Set(&r.answer, heard.Add(e.Cfg.ReplyTimeout), ref)
 		return
 	}
-	e.Out.Mark(MarkAnswerOverdue)
+	e.Out.Mark(Marks.AnswerOverdue)
 	r.HangUp(e, lane)
 }
 

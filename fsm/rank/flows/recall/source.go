@@ -93,7 +93,7 @@ func (f *Source) Take(e *flow.Env, t effects.Ticket, c *Recall) {
 		return
 	}
 	if f.rows.Full() {
-		e.Out.Mark(MarkRecallsFull)
+		e.Out.Mark(Marks.RecallsFull)
 		engine.TurnDown(&e.Env, t, effects.TooMany, recallsFull(f.cfg.RecallsMax))
 		return
 	}
@@ -136,7 +136,7 @@ func (f *Source) queued(e *flow.Env, _ table.Handle, r *row) {
 
 // becomeWaiting puts it back to the front of its line: the same operation, asked again.
 func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, r *row) {
-	e.Out.Mark(MarkAskAgain)
+	e.Out.Mark(Marks.AskAgain)
 	r.phase, r.conn = waiting, 0
 	f.rows.PushFront(&f.ways.Get(r.way).asks, h)
 	f.queued(e, h, r)
@@ -169,15 +169,15 @@ func (f *Source) transferred(e *flow.Env, h table.Handle, ev *effects.TransferDo
 		}
 	case code == effects.OK && e.Cfg.Leased && ev.At > r.until:
 		// Nobody saw the read: the pages may have been another's by then.
-		e.Out.Mark(MarkReadLate)
+		e.Out.Mark(Marks.ReadLate)
 		code = effects.Expired
 	}
 	if code != effects.OK {
-		e.Out.Mark(MarkReadFailed)
+		e.Out.Mark(Marks.ReadFailed)
 		r.Blame(code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: code.String()})
 	}
 	if !r.read.Done(ev) {
-		e.Out.Mark(MarkUnsettled)
+		e.Out.Mark(Marks.Unsettled)
 		r.phase = settling
 		if !r.Delivered() {
 			f.deliver(e, r, failed(code), true)
@@ -239,10 +239,10 @@ func (f *Source) stop(e *flow.Env, h table.Handle, r *row, code effects.Code) {
 		f.deliver(e, r, code, false)
 		f.end(e, h, r)
 	case asking: // The answer may bring a lease, which then is given back.
-		e.Out.Mark(MarkStopped)
+		e.Out.Mark(Marks.Stopped)
 		f.deliver(e, r, code, false)
 	case reading: // Its pages are stored into until the transfer has settled.
-		e.Out.Mark(MarkStopped)
+		e.Out.Mark(Marks.Stopped)
 		r.read.Cancel(&e.Env)
 		f.deliver(e, r, code, true)
 	case settling, leaving, telling, phases:

@@ -73,11 +73,11 @@ func (f *Source) unanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	case ref.Kind == kindAsk:
 		f.again(e, h, r, noAnswer(code), link.HungUp(code, e.Cfg.ReplyTimeout))
 	case r.attempt < e.Cfg.AttemptsMax:
-		e.Out.Mark(MarkDoneAgain)
+		e.Out.Mark(Marks.DoneAgain)
 		r.phase = leaving
 		f.rows.PushFront(&f.ways.Get(r.way).words, h)
 	default: // The lease's time ends it as well.
-		e.Out.Mark(MarkDoneGivenUp)
+		e.Out.Mark(Marks.DoneGivenUp)
 		f.end(e, h, r)
 	}
 	f.pump(e, way)
@@ -126,7 +126,7 @@ func (f *Source) replied(e *flow.Env, ref kernel.Ref, body []byte) {
 func (f *Source) answered(e *flow.Env, h table.Handle, r *row, body []byte) {
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(MarkAnswerMalformed)
+		e.Out.Mark(Marks.AnswerMalformed)
 		f.senseless(e, h, r, link.Undecodable(err))
 		return
 	}
@@ -137,22 +137,22 @@ func (f *Source) answered(e *flow.Env, h table.Handle, r *row, body []byte) {
 	case m.HasExt && m.Ext.Code != 0:
 		f.refused(e, h, r)
 	case r.Delivered():
-		e.Out.Mark(MarkAnswerAfterOutcome)
+		e.Out.Mark(Marks.AnswerAfterOutcome)
 		f.giveBack(e, h, r)
 	case !f.met(e, r):
 		// The link went down while the answer was in the mailbox: no read can go over it. The next attempt finds the same
 		// lease, if it is the same life.
-		e.Out.Mark(MarkAnswerAfterLink)
+		e.Out.Mark(Marks.AnswerAfterLink)
 		r.grant = 0
 		f.again(e, h, r, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
 	case !f.plan(e, r):
-		e.Out.Mark(MarkAnswerSenseless)
+		e.Out.Mark(Marks.AnswerSenseless)
 		f.senseless(e, h, r, effects.Why{
 			Field: "CacheQueryResponse", Ours: "a prefix of " + number(r.size()) + " keys, under a grant",
 			Theirs: number(len(m.CachedKeys)) + " keys that are none, or without a page, generation or length for each",
 		})
 	case r.hits == 0:
-		e.Out.Mark(MarkNothingThere)
+		e.Out.Mark(Marks.NothingThere)
 		f.deliver(e, r, effects.OK, false)
 		f.giveBack(e, h, r)
 	default:
@@ -197,13 +197,13 @@ func (f *Source) plan(e *flow.Env, r *row) bool {
 func (f *Source) refused(e *flow.Env, h table.Handle, r *row) {
 	code, why := effects.CodeFromWire(f.reply.Ext.Code), said(f.reply.Ext.Reason)
 	if code == effects.Stale { // It has been another life since, or has forgotten us: we shake hands again.
-		e.Out.Mark(MarkAskedStale)
+		e.Out.Mark(Marks.AskedStale)
 		e.Links.Fail(&e.Env, r.peer, effects.Stale, why)
 		r.grant = 0
 		f.again(e, h, r, code, why)
 		return
 	}
-	e.Out.Mark(MarkAskRefused)
+	e.Out.Mark(Marks.AskRefused)
 	if r.Blame(code, why); !r.Delivered() {
 		f.deliver(e, r, code, false)
 	}

@@ -36,7 +36,7 @@ func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
 	r := f.rows.Get(h)
 	if ref.Kind == timerAnswer {
 		r.answer = 0
-		e.Out.Mark(MarkAnswerOverdue)
+		e.Out.Mark(Marks.AnswerOverdue)
 		f.hangUp(e, r) // Then the question ends as unanswered.
 		return
 	}

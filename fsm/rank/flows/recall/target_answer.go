@@ -13,7 +13,7 @@ import (
 func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 	m := &f.ask
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
-		e.Out.Mark(MarkQueryMalformed)
+		e.Out.Mark(Marks.QueryMalformed)
 		why := link.Undecodable(err)
 		why.Stage = effects.StageAsk
 		e.Out.Observe(effects.Observe{
@@ -25,20 +25,20 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 	}
 	if !m.HasExt {
 		// What a plain asker reads nobody could take back from it: it is told that there is nothing.
-		e.Out.Mark(MarkQueryPlain)
+		e.Out.Mark(Marks.QueryVanilla)
 		f.say(e, ev)
 		return
 	}
 	who, us := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
 	class, known := e.Links.Inbound(&e.Env, who, us)
 	if !known {
-		e.Out.Mark(MarkQueryStranger)
+		e.Out.Mark(Marks.QueryStranger)
 		f.refuse(e, ev, effects.Stale, effects.Why{Field: "life", Theirs: "unknown"})
 		return
 	}
 	for i, grant := range m.Ext.Done {
 		if i > 0 && !e.Work.Left() { // What the answer does not confirm is said again. Ours says one at a time.
-			e.Out.Mark(flow.MarkWordsCut)
+			e.Out.Mark(flow.Marks.WordsCut)
 			m.Ext.Done = m.Ext.Done[:i]
 			break
 		}
@@ -98,13 +98,13 @@ func (f *Target) answer(e *flow.Env, ev *effects.Received, to loan.For) {
 func (f *Target) answerAgain(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint64) {
 	switch {
 	case x.What != what:
-		e.Out.Mark(MarkQueryOther)
+		e.Out.Mark(Marks.QueryOther)
 		f.refuse(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of other keys"})
 	case !f.loans.Stands(&e.Env, x):
-		e.Out.Mark(MarkQueryOver)
+		e.Out.Mark(Marks.QueryOver)
 		f.refuse(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a lease whose time is over"})
 	default:
-		e.Out.Mark(MarkQueryAgain)
+		e.Out.Mark(Marks.QueryAgain)
 		x.Again()
 		f.empty()
 		f.tell(e, x)
@@ -141,7 +141,7 @@ func (f *Target) tell(e *flow.Env, x *loan.Loan) {
 
 // refuse says no, and why.
 func (f *Target) refuse(e *flow.Env, ev *effects.Received, code effects.Code, why effects.Why) {
-	e.Out.Mark(MarkQueryRefused)
+	e.Out.Mark(Marks.QueryRefused)
 	f.empty()
 	f.reply.Ext.Code, f.reply.Ext.Reason = uint32(code), why.Reason()
 	why.Stage = effects.StageAsk

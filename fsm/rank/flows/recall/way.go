@@ -78,7 +78,7 @@ func (f *Source) giveUp(e *flow.Env, w *way) bool {
 		if !mayEnd(e, f.rows.Get(x)) {
 			return false
 		}
-		e.Out.Mark(MarkDoneGivenUp)
+		e.Out.Mark(Marks.DoneGivenUp)
 		f.rows.Unlink(&w.words, x)
 		f.end(e, x, f.rows.Get(x))
 	}
@@ -98,7 +98,7 @@ func (f *Source) giveUp(e *flow.Env, w *way) bool {
 // next one.
 func mayEnd(e *flow.Env, r *row) bool {
 	if !e.Work.Left() {
-		e.Out.Mark(MarkEndsCut)
+		e.Out.Mark(Marks.EndsCut)
 		e.Links.Stir(r.peer)
 		return false
 	}

@@ -49,7 +49,7 @@ func (p *Producer) beginBatch(e *flow.Env, t effects.Ticket, x *Finished) (effec
 	}
 	n := name{transfer: x.Transfer, request: x.Request}
 	if p.unneeded.Has(e.Now, n.remembered(e)) {
-		e.Out.Mark(MarkNotNeeded)
+		e.Out.Mark(Marks.NotNeeded)
 		e.Out.Deliver(effects.Deliver{Ticket: t, Skipped: 1})
 		return effects.OK, nil
 	}
@@ -63,7 +63,7 @@ func (p *Producer) beginBatch(e *flow.Env, t effects.Ticket, x *Finished) (effec
 		}
 	}
 	if p.batches.Full() {
-		e.Out.Mark(MarkBatchesFull)
+		e.Out.Mark(Marks.BatchesFull)
 		return effects.TooMany, &effects.Why{
 			Field: "register.batches", Ours: flow.Number(p.batches.Max()) + ", and as many are lent",
 			Remedy: "retry when one has ended, or raise register.batches",
@@ -133,7 +133,7 @@ func (p *Producer) abortNamed(e *flow.Env, t effects.Ticket, x *Aborted) {
 	p.found = p.parked.find(e, &n, p.rowName, p.found[:0])
 	for _, h := range p.found { // Nothing that follows looks for names.
 		if p.rows.Get(h) != nil {
-			e.Out.Mark(MarkAborted)
+			e.Out.Mark(Marks.Aborted)
 			p.conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}
@@ -261,7 +261,7 @@ func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, reques
 		b.bound, b.consumers = true, near
 		b.engine, b.request = append(b.engine[:0], engine...), append(b.request[:0], request...)
 	case !bytes.Equal(b.engine, engine) || !bytes.Equal(b.request, request) || b.consumers != near:
-		e.Out.Mark(MarkOtherConsumer)
+		e.Out.Mark(Marks.OtherConsumer)
 		return effects.Refused, &effects.Why{
 			Field: "request_id", Theirs: effects.Words(request),
 			Ours:   "taken by another one, of engine " + effects.Words(b.engine) + ",",
@@ -270,7 +270,7 @@ func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, reques
 	}
 	for _, rank := range b.ranks {
 		if rank == theirs.Rank {
-			e.Out.Mark(MarkRankTwice)
+			e.Out.Mark(Marks.RankTwice)
 			return effects.Ended, &effects.Why{
 				Field: "register.tp_rank", Theirs: flow.Number(rank), Ours: "one that had its answer under another kvf_op,",
 				Remedy: "register a request once at each rank",

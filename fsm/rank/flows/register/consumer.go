@@ -194,7 +194,7 @@ func (c *Consumer) Due(e *flow.Env, ref kernel.Ref) {
 	case timerAsk:
 		p := c.parts.Get(h)
 		p.overdue = 0
-		e.Out.Mark(MarkAnswerOverdue)
+		e.Out.Mark(Marks.AnswerOverdue)
 		e.Links.CloseTaken(&e.Env, p.peer, laneAsks, p.conn)
 	case timerKeep:
 		c.wordTimeout(e, h)
@@ -270,7 +270,7 @@ func (c *Consumer) Lost(e *flow.Env, peer effects.Incarnation) {
 		if p == nil || p.who != peer || p.grant == 0 || p.revoking {
 			continue
 		}
-		e.Out.Mark(MarkWriterLost)
+		e.Out.Mark(Marks.WriterLost)
 		of := p.of
 		c.revoke(e, p)
 		if !c.receptions.Get(of).delivered {

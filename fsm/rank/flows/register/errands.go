@@ -63,7 +63,7 @@ func (c *Consumer) beginErrand(e *flow.Env, t effects.Ticket, request, transfer 
 			Remedy: "name each rank of the producer that has the request, or raise register.producers",
 		}
 	case x.wishes.Full() || x.rows.Len()+len(to) > x.rows.Max():
-		e.Out.Mark(MarkErrandsFull)
+		e.Out.Mark(Marks.ErrandsFull)
 		code, why = effects.TooMany, &effects.Why{
 			Field: "register.expected", Ours: flow.Number(x.rows.Max()) + ", less what is expected already",
 			Theirs: flow.Number(len(to)) + " more",
@@ -242,7 +242,7 @@ func (c *Consumer) wordAnswered(e *flow.Env, peer table.Handle, body []byte, cod
 	}
 	l.tells, l.conn = false, 0
 	if code != effects.OK {
-		e.Out.Mark(MarkKeepFailed)
+		e.Out.Mark(Marks.KeepFailed)
 	}
 	if code == effects.Stale {
 		c.introduce(e, peer, l.who)

@@ -15,7 +15,7 @@ func (p *Producer) matchBatch(e *flow.Env, h table.Handle, x *registration) {
 	of, clear := p.matchFound(&x.name)
 	switch {
 	case of == 0:
-		e.Out.Mark(MarkParked)
+		e.Out.Mark(Marks.Parked)
 	case !clear || p.batches.Get(of).name.like(&x.name) != exact && p.rivals(e, &x.name):
 		p.ambiguous(e, h)
 	default:
@@ -81,7 +81,7 @@ func (p *Producer) rival(e *flow.Env, of table.Handle, n *name) bool {
 
 // ambiguous answers a registration that may mean any of several requests.
 func (p *Producer) ambiguous(e *flow.Env, h table.Handle) {
-	e.Out.Mark(MarkAmbiguous)
+	e.Out.Mark(Marks.Ambiguous)
 	p.conclude(e, h, effects.Refused, &effects.Why{
 		Field: "request_id", Theirs: effects.Words(p.rows.Get(h).name.request), Ours: "like several but for its end",
 		Remedy: "give each transfer a name of its own, at both ends",
@@ -155,7 +155,7 @@ func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry
 	}
 	pairs, err := plan.Pairs(b.blocks.of, x.blocks.of)
 	if err != nil {
-		e.Out.Mark(MarkUncovered)
+		e.Out.Mark(Marks.Uncovered)
 		return unpaired(err)
 	}
 	if x.tail { // Whose pages have no lives.
@@ -217,7 +217,7 @@ func (p *Producer) written(e *flow.Env, h table.Handle, ev *effects.TransferDone
 		e.Links.Unreach(&e.Env, x.link)
 	}
 	if !x.write.Done(ev) {
-		e.Out.Mark(MarkWriteUnsettled)
+		e.Out.Mark(Marks.WriteUnsettled)
 		x.phase = regSettling
 		if x.code == effects.OK {
 			x.code = effects.Expired
@@ -238,7 +238,7 @@ func (p *Producer) ended(e *flow.Env, h table.Handle, x *registration) {
 	code := x.code
 	var why *effects.Why
 	if code != effects.OK {
-		e.Out.Mark(MarkWriteFailed)
+		e.Out.Mark(Marks.WriteFailed)
 		why = ended(code)
 	}
 	x.phase = regUnlinked

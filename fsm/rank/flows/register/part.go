@@ -21,7 +21,7 @@ const (
 func (c *Consumer) becomeLinking(e *flow.Env, h table.Handle, p *part) {
 	p.phase, p.conn, p.reached = partLinking, 0, e.Links.Outbound(p.peer).Attempt()
 	if q := &c.lines[p.peer.Slot()].asks; p.attempt > 0 {
-		e.Out.Mark(MarkAskAgain)
+		e.Out.Mark(Marks.AskAgain)
 		c.parts.PushFront(q, h)
 	} else {
 		c.parts.PushBack(q, h)
@@ -84,7 +84,7 @@ func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effec
 	r, of := c.receptions.Get(p.of), e.Links.Of(p.peer)
 	_, who := of.Link()
 	if p.attempt > 0 && who != p.who {
-		e.Out.Mark(MarkOtherLife)
+		e.Out.Mark(Marks.OtherLife)
 		e.Links.Untake(&e.Env, p.peer, laneAsks, conn)
 		c.stop(e, p.of, effects.PeerLost, effects.Why{Field: "life", Theirs: "another one than that which was asked",
 			Remedy: "dispatch the request anew: who restarted has none of it"})
@@ -184,7 +184,7 @@ func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effe
 		return effects.OK, nil
 	}
 	if !e.Pools.FitsShare(e.Pool, own, uint32(n)) || e.Pools.GrantsFull() {
-		e.Out.Mark(MarkGrantsFull)
+		e.Out.Mark(Marks.GrantsFull)
 		return effects.TooMany, &effects.Why{
 			Field: "grants", Ours: flow.Number(e.Pools.Grants()) + " open, and no more there may be",
 			Remedy: "retry when a Register has ended",
@@ -248,7 +248,7 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 	r := c.receptions.Get(p.of)
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil || effects.Incarnation(m.Incarnation) != p.who ||
 		m.Operation != p.operation {
-		e.Out.Mark(MarkAnswerSenseless)
+		e.Out.Mark(Marks.AnswerSenseless)
 		why := effects.Why{Field: "PUSH_END", Ours: "of who was asked, and of that registration", Theirs: "another's",
 			Remedy: "look which program listens there"}
 		if err != nil {
@@ -283,7 +283,7 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 	case (code == effects.Expired || code == effects.Stale) && p.tries < e.Cfg.AttemptsMax && e.Now < r.deadline:
 		// Expired by its anchor of our clock, which its answer has made better; or it does not know us any more. What it
 		// was granted is over first.
-		e.Out.Mark(MarkExpiredEarly)
+		e.Out.Mark(Marks.ExpiredEarly)
 		if code == effects.Stale {
 			c.introduce(e, p.peer, p.who)
 		}
@@ -291,12 +291,12 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 		p.again = true
 		c.anew(e, h, p)
 	case code != effects.OK:
-		e.Out.Mark(MarkRefused)
+		e.Out.Mark(Marks.Refused)
 		c.stop(e, p.of, code, effects.Why{
 			Addr: where(e, p), Peer: p.who, Field: flow.At("Producers", int(p.place)), Said: effects.Words(m.Reason),
 		})
 	case p.count > 0:
-		e.Out.Mark(MarkSaidWhole)
+		e.Out.Mark(Marks.SaidWhole)
 		c.stop(e, p.of, effects.Faulted, effects.Why{
 			Addr: where(e, p), Peer: p.who, Field: flow.At("Producers", int(p.place)), Theirs: "says that all was written",
 			Ours: "not all of it landed in time", Remedy: "dispatch the request anew, and look at both logs",
@@ -311,7 +311,7 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 func (c *Consumer) introduce(e *flow.Env, peer table.Handle, to effects.Incarnation) {
 	g, _ := e.Links.Outbound(peer).Gate()
 	if _, who := e.Links.Of(peer).Link(); g == link.GateOpen && who == to {
-		e.Out.Mark(MarkIntroduceAgain)
+		e.Out.Mark(Marks.IntroduceAgain)
 		e.Links.Fail(&e.Env, peer, effects.Stale, *flow.UnknownLife())
 	}
 }
@@ -329,7 +329,7 @@ func (c *Consumer) misfit(e *flow.Env, h table.Handle, code effects.Code, why *e
 	c.stop(e, h, code, *why)
 	for _, peer := range peers {
 		if e.Links.Outbound(peer).Doubtful(e.Now) {
-			e.Out.Mark(MarkIntroduceAgain)
+			e.Out.Mark(Marks.IntroduceAgain)
 			e.Links.Fail(&e.Env, peer, effects.Stale, *otherCache())
 		}
 	}
@@ -388,7 +388,7 @@ func (c *Consumer) landed(e *flow.Env, h table.Handle, ev *effects.Landed) {
 	}
 	r, code := c.receptions.Get(p.of), effects.OK
 	if !ev.Complete {
-		e.Out.Mark(MarkLandedPartly)
+		e.Out.Mark(Marks.LandedPartly)
 		code = effects.Faulted
 	}
 	for _, page := range ev.Pages {
@@ -413,7 +413,7 @@ func (c *Consumer) landed(e *flow.Env, h table.Handle, ev *effects.Landed) {
 		c.revoke(e, p)
 	}
 	if p.phase == partLinking && !r.delivered { // Its question was heard, and is not to be asked again.
-		e.Out.Mark(MarkLandedUnasked)
+		e.Out.Mark(Marks.LandedUnasked)
 		c.parts.Unlink(&c.lines[p.peer.Slot()].asks, h)
 		if p.phase = partAnswered; !p.whole {
 			c.stop(e, p.of, effects.Faulted, effects.Why{
@@ -493,7 +493,7 @@ func (c *Consumer) withdraw(e *flow.Env, h table.Handle, p *part) {
 	if p.grant != 0 && !p.revoking && !e.Cfg.Leased {
 		c.revoke(e, p)
 	}
-	e.Out.Mark(MarkWithdrawn)
+	e.Out.Mark(Marks.Withdrawn)
 	p.phase, p.queued = partWithdrawing, true
 	c.parts.PushBack(&c.lines[p.peer.Slot()].words, h)
 	e.Links.Stir(p.peer)
@@ -519,7 +519,7 @@ func (c *Consumer) unheard(e *flow.Env, h table.Handle) {
 	e.Links.CloseTaken(&e.Env, p.peer, laneWords, p.wordConn)
 	p.tells, p.wordConn = false, 0
 	if p.phase == partWithdrawing && p.told < e.Cfg.AttemptsMax {
-		e.Out.Mark(MarkWithdrawnAgain)
+		e.Out.Mark(Marks.WithdrawnAgain)
 		p.queued = true
 		c.parts.PushBack(&c.lines[p.peer.Slot()].words, h)
 		e.Links.Stir(p.peer)

@@ -90,7 +90,7 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 	if ref.Kind == kindBatch {
 		b := p.batches.Get(h)
 		b.timer = 0
-		e.Out.Mark(MarkLeaseOver)
+		e.Out.Mark(Marks.LeaseOver)
 		p.closeBatch(e, h, effects.Expired, effects.Why{
 			Field: "register.kv_lease_duration", Ours: e.Now.Sub(b.began).String() + " since it was finished",
 			Theirs: "not registered by every rank",
@@ -100,7 +100,7 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 	}
 	x := p.rows.Get(h)
 	x.timer = 0
-	e.Out.Mark(MarkParkedLong)
+	e.Out.Mark(Marks.ParkedLong)
 	p.conclude(e, h, effects.Expired, &effects.Why{
 		Field: "kvf_patience_ns", Ours: "over, and nothing was finished for it,",
 		Remedy: "look whether the producer got the request, or raise register.push_registration_timeout",
@@ -170,7 +170,7 @@ func (p *Producer) Lost(e *flow.Env, peer effects.Incarnation) {
 	for slot := range p.rows.Slots() {
 		h := p.rows.At(slot)
 		if x := p.rows.Get(h); x != nil && x.who == peer && !x.writes() {
-			e.Out.Mark(MarkAskerLost)
+			e.Out.Mark(Marks.AskerLost)
 			p.conclude(e, h, effects.PeerLost, flow.Cut())
 		}
 	}

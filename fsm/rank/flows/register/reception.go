@@ -30,7 +30,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 		return code, why
 	}
 	if c.receptions.Full() || c.parts.Len()+len(x.Producers) > c.parts.Max() {
-		e.Out.Mark(MarkReceptionsFull)
+		e.Out.Mark(Marks.ReceptionsFull)
 		return effects.TooMany, &effects.Why{
 			Field: "register.receptions", Ours: flow.Number(c.receptions.Max()) + ", of " + flow.Number(c.parts.Max()) +
 				" producer ranks in all", Theirs: flow.Number(c.receptions.Len()) + " are open, of " + flow.Number(c.parts.Len()),
@@ -217,7 +217,7 @@ func (c *Consumer) late(e *flow.Env, h table.Handle) {
 	}
 	for _, ph := range r.parts { // Nobody's word came: only the plane's proof ends a grant now (M4).
 		if p := c.parts.Get(ph); p != nil && p.of == h && p.grant != 0 && !p.revoking {
-			e.Out.Mark(MarkGrantOver)
+			e.Out.Mark(Marks.GrantOver)
 			c.revoke(e, p)
 		}
 	}

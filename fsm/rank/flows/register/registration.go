@@ -81,7 +81,7 @@ func (p *Producer) received(e *flow.Env, ev *effects.Received) {
 		}
 	case protocol.PushUnknown:
 	}
-	e.Out.Mark(MarkRegistrationMalformed)
+	e.Out.Mark(Marks.RegistrationMalformed)
 	why := effects.Why{Field: "message", Ours: "a word on registrations", Theirs: "something else",
 		Remedy: "look which program speaks to pd_peer_alloc_port"}
 	if err != nil {
@@ -121,24 +121,24 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 		class, known = e.Links.Inbound(&e.Env, who, us)
 	}
 	if !known {
-		e.Out.Mark(MarkStranger)
+		e.Out.Mark(Marks.Stranger)
 		p.refuse(e, ev.Request, us, effects.Stale, flow.UnknownLife())
 		return
 	}
 	// What is under way comes first: an answer says that nothing writes, whatever has become of the link since.
 	if h := p.find(who, m.Ext.Operation); h != 0 {
-		e.Out.Mark(MarkRegisteredAgain)
+		e.Out.Mark(Marks.RegisteredAgain)
 		x := p.rows.Get(h)
 		x.asker, x.echo = ev.Request, echo
 		return
 	}
 	if w := p.said.Find(who, m.Ext.Operation, m.Ext.Attempt); w != nil {
-		e.Out.Mark(MarkAnsweredAgain)
+		e.Out.Mark(Marks.AnsweredAgain)
 		p.reply(e, ev.Request, us, m.Ext.Operation, echo, w.Code, ended(w.Code))
 		return
 	}
 	if e.Links.OfClass(class).Gone() {
-		e.Out.Mark(MarkStranger)
+		e.Out.Mark(Marks.Stranger)
 		p.refuse(e, ev.Request, us, effects.Stale, flow.Cut())
 		return
 	}
@@ -168,7 +168,7 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	p.byWho.Add(table.Hash(x.operation, x.who[:]), h)
 	p.parked.add(e, &x.name, h)
 	if e.Now >= x.until || e.Cfg.Leased && (!anchored || x.since <= p.said.Watermark(class)) {
-		e.Out.Mark(MarkTooLate)
+		e.Out.Mark(Marks.TooLate)
 		p.conclude(e, h, effects.Expired, tooLate())
 		return
 	}
@@ -197,7 +197,7 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 			Field: "kvf_op", Ours: "a number above 0", Theirs: "none", Remedy: "number each registration",
 		}
 	case len(m.Remote.EngineID) > 0 && string(m.Remote.EngineID) != p.cfg.EngineID:
-		e.Out.Mark(MarkOtherEngine)
+		e.Out.Mark(Marks.OtherEngine)
 		return effects.Mismatch, &effects.Why{
 			Field: "remote_engine_id", Theirs: effects.Words(m.Remote.EngineID), Ours: p.cfg.EngineID,
 			Remedy: "route the request to the engine that it names",
@@ -207,7 +207,7 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	theirs, ok := read(said, p.theirs)
 	if p.theirs = theirs; !ok || m.Ext.Caches != 0 && m.Ext.Caches != Sum(said, p.own) {
 		// A hello of either end was damaged, or another's. Nothing is judged by it: who asks shakes hands anew.
-		e.Out.Mark(MarkStranger)
+		e.Out.Mark(Marks.Stranger)
 		return effects.Stale, otherCache()
 	}
 	p.blocks = p.blocks[:0]
@@ -248,16 +248,16 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 			Remedy: "compute them from this rank's kvf_geometry",
 		}
 	case n > 0 && !listed: // Its hello was heard, and not what followed; it believes otherwise.
-		e.Out.Mark(MarkStranger)
+		e.Out.Mark(Marks.Stranger)
 		return effects.Stale, flow.UnknownLife()
 	case n > 0 && uint64(buffer.Pages) < theirs.Pages():
-		e.Out.Mark(MarkStranger)
+		e.Out.Mark(Marks.Stranger)
 		return effects.Stale, &effects.Why{
 			Field: "kvf_geometry", Theirs: flow.Number(theirs.Pages()) + " pages",
 			Ours: "as many as the buffer that it listed has", Remedy: "list the pages of register.blocks as one buffer",
 		}
 	case p.rows.Full() || !p.share.May(class):
-		e.Out.Mark(MarkRegistrationsFull)
+		e.Out.Mark(Marks.RegistrationsFull)
 		return effects.TooMany, &effects.Why{
 			Field: "register.registrations", Ours: flow.Number(p.rows.Max()) + ", less what waits, and what others may have,",
 			Theirs: flow.Number(p.share.Of(class)) + " of this peer's",
@@ -266,7 +266,7 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	}
 	name := name{transfer: m.Ext.Transfer, request: m.RequestID}
 	if p.aborted.Has(e.Now, name.remembered(e)) {
-		e.Out.Mark(MarkAborted)
+		e.Out.Mark(Marks.Aborted)
 		return effects.Cancelled, ended(effects.Cancelled)
 	}
 	return effects.OK, nil
@@ -338,15 +338,15 @@ func (p *Producer) onWithdrawal(e *flow.Env, ev *effects.Received) {
 	who, us := effects.Incarnation(m.Incarnation), effects.Incarnation(m.To)
 	class, known := e.Links.Inbound(&e.Env, who, us)
 	if !known {
-		e.Out.Mark(MarkStranger)
+		e.Out.Mark(Marks.Stranger)
 		p.reply(e, ev.Request, us, m.Operation, 0, effects.Stale, flow.UnknownLife())
 		return
 	}
 	if h := p.find(who, m.Operation); h != 0 {
-		e.Out.Mark(MarkTakenBack)
+		e.Out.Mark(Marks.TakenBack)
 		x := p.rows.Get(h)
 		if x.off != 0 {
-			e.Out.Mark(MarkTakenBackAgain)
+			e.Out.Mark(Marks.TakenBackAgain)
 		}
 		x.off = ev.Request
 		if x.writes() {
@@ -362,7 +362,7 @@ func (p *Producer) onWithdrawal(e *flow.Env, ev *effects.Received) {
 	if w := p.said.Find(who, m.Operation, 0); w != nil {
 		code = w.Code
 	} else {
-		e.Out.Mark(MarkTakenBackFirst)
+		e.Out.Mark(Marks.TakenBackFirst)
 		p.bury(e, class, who, m.Operation, code, e.Now.Add(e.Cfg.LeaseMax))
 	}
 	p.reply(e, ev.Request, us, m.Operation, 0, code, ended(code))
@@ -373,7 +373,7 @@ func (p *Producer) onKeep(e *flow.Env, ev *effects.Received) {
 	m := &p.keep
 	us := effects.Incarnation(m.To)
 	if _, known := e.Links.Inbound(&e.Env, effects.Incarnation(m.Incarnation), us); !known {
-		e.Out.Mark(MarkStranger)
+		e.Out.Mark(Marks.Stranger)
 		p.reply(e, ev.Request, us, 0, 0, effects.Stale, flow.UnknownLife())
 		return
 	}
@@ -410,6 +410,6 @@ func (p *Producer) skipBatch(e *flow.Env, h table.Handle) {
 	if b.closing || b.rows > 0 {
 		return // Somebody registered for it all the same.
 	}
-	e.Out.Mark(MarkNotNeeded)
+	e.Out.Mark(Marks.NotNeeded)
 	p.closeBatch(e, h, effects.OK, effects.Why{})
 }

@@ -62,6 +62,13 @@ func (s *Settings) Fill() {
 		*s = Settings{}
 		return
 	}
+	s.fill()
+}
+
+// Default has a value for each field that has one.
+func Default() (s Settings) { s.fill(); return s }
+
+func (s *Settings) fill() {
 	kernel.Default(&s.RegistrationLease, 30*effects.Second)
 	kernel.Default(&s.RegisterTimeout, 480*effects.Second)
 	kernel.Default(&s.ReceptionsMax, 256)

@@ -115,7 +115,7 @@ func (p *Pending) RemoveHungUp(v *env.Env) bool {
 	if x == nil {
 		return false
 	}
-	v.Out.Mark(MarkAskerLost)
+	v.Out.Mark(Marks.RequesterLost)
 	v.Work.Spend(1)
 	p.Remove(v, x.first)
 	return true

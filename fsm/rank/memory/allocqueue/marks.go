@@ -2,19 +2,13 @@ package allocqueue
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this room.
-const (
-	MarkAsksFull effects.Mark = 280 + iota
-	MarkAskWaits
-	MarkAskExpired
-	MarkAskerLost
-	MarkAskAbandoned
-	markEnd
-)
-
-// MarkNames are the names of this room's marks, from MarkAsksFull up.
-func MarkNames() []string {
-	return []string{"requests-full", "request-waits", "request-expired", "requester-lost", "request-abandoned"}
-}
-
-const _ = uint(markEnd - MarkAsksFull - 5)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	RequestsFull     effects.Mark
+	RequestWaits     effects.Mark
+	RequestExpired   effects.Mark
+	RequesterLost    effects.Mark
+	RequestAbandoned effects.Mark
+}](8)

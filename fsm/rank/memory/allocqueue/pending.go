@@ -87,11 +87,11 @@ func (p *Pending) Wait(
 ) *effects.Why {
 	what.bytes = len(ev.Body) + wantBytes*len(wants)
 	if !p.places.May(what.Class) {
-		v.Out.Mark(MarkAsksFull)
+		v.Out.Mark(Marks.RequestsFull)
 		return TooMany("tables.waiters", p.cfg.Places)
 	}
 	if what.bytes > p.bodies.Left(what.Class) {
-		v.Out.Mark(MarkAsksFull)
+		v.Out.Mark(Marks.RequestsFull)
 		return p.tooLong(what.bytes)
 	}
 	p.places.Take(what.Class)
@@ -111,7 +111,7 @@ func (p *Pending) Wait(
 	}
 	p.rows.PushBack(p.queueOf(q), h)
 	v.Timers.Set(&q.timer, v.Now.Add(patience), kernel.Ref{Owner: kernel.OwnerPending, Subject: h})
-	v.Out.Mark(MarkAskWaits)
+	v.Out.Mark(Marks.RequestWaits)
 	return nil
 }
 
@@ -183,7 +183,7 @@ func (p *Pending) Remove(v *env.Env, h table.Handle) {
 func (p *Pending) Due(v *env.Env, h table.Handle) *Row {
 	q := p.rows.Get(h)
 	q.timer = 0
-	v.Out.Mark(MarkAskExpired)
+	v.Out.Mark(Marks.RequestExpired)
 	return q
 }
 

@@ -140,10 +140,10 @@ func (b *Bundles) Enter(v *env.Env, of *Run) effects.Code {
 	switch {
 	case x == nil || x.Epoch == of.Epoch:
 	case x.Epoch > of.Epoch:
-		v.Out.Mark(MarkEpochOver)
+		v.Out.Mark(Marks.EpochOver)
 		return effects.Withdrawn
 	default:
-		v.Out.Mark(MarkEpochBegins)
+		v.Out.Mark(Marks.EpochBegins)
 		b.condemn(h, x)
 	}
 	return effects.OK
@@ -217,14 +217,14 @@ func (b *Bundles) Opened(h table.Handle) (operation uint64, grant effects.GrantI
 func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, operation, hash uint64, name []byte) table.Handle {
 	if !b.Room(of.Class, 1) || !s.Room(1) ||
 		b.places.Max()-b.places.Len() < int(b.cfg.Layers) {
-		v.Out.Mark(MarkBundlesFull)
+		v.Out.Mark(Marks.BundlesFull)
 		return 0
 	}
 	runs := b.find(of)
 	x := b.runs.Get(runs)
 	if x == nil {
 		if runs, x = b.runs.Add(); x == nil {
-			v.Out.Mark(MarkBundlesFull) // Those of runs that are over have not gone yet.
+			v.Out.Mark(Marks.BundlesFull) // Those of runs that are over have not gone yet.
 			return 0
 		}
 		*x = run{Run: *of}
@@ -316,7 +316,7 @@ func (b *Bundles) renew(v *env.Env, h table.Handle, r *row) {
 
 // Due notes that the deadline of a bundle has come.
 func (b *Bundles) Due(v *env.Env, h table.Handle) {
-	v.Out.Mark(MarkBundleExpired)
+	v.Out.Mark(Marks.BundleExpired)
 	b.rows.Get(h).timer = 0
 }
 
@@ -325,7 +325,7 @@ func (b *Bundles) Due(v *env.Env, h table.Handle) {
 func (b *Bundles) Take(v *env.Env, s *store.Store, at table.Handle, page effects.Page, keep bool) bool {
 	p := b.places.Get(at)
 	if p == nil {
-		v.Out.Mark(MarkLayerLate)
+		v.Out.Mark(Marks.LayerLate)
 		return false
 	}
 	h := p.of
@@ -345,7 +345,7 @@ func (b *Bundles) Take(v *env.Env, s *store.Store, at table.Handle, page effects
 	v.Pool.Bind(b.pages)
 	took := s.EndFill(entry, b.pages[0], true)
 	if !took {
-		v.Out.Mark(MarkChunkLostRace)
+		v.Out.Mark(Marks.ChunkLostRace)
 		v.Pool.Unref(b.pages[0])
 	}
 	if keep {
@@ -392,7 +392,7 @@ func (b *Bundles) End(v *env.Env, s *store.Store, h table.Handle) {
 	if r == nil {
 		return
 	}
-	v.Out.Mark(MarkBundleEnded)
+	v.Out.Mark(Marks.BundleEnded)
 	v.Work.Spend(b.Size())
 	for _, at := range r.places {
 		if p := b.places.Get(at); p.page.Generation != 0 {

@@ -54,7 +54,7 @@ func (l *Landings) Lose(class int) {
 // RevokeLost takes a grant back that is condemned, if nothing ends it yet.
 func (l *Landings) RevokeLost(v *env.Env, x *Landing) {
 	if !x.Revoking && !x.Reads() && l.losses.Over(x.Class, x.born) {
-		v.Out.Mark(MarkWriterLost)
+		v.Out.Mark(Marks.WriterLost)
 		v.Work.Spend(x.Size())
 		l.Revoke(v, x)
 	}
@@ -99,7 +99,7 @@ func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.Gr
 	if x == nil {
 		again = l.commits.Find(peer, uint64(id), 0) != nil
 		if again {
-			v.Out.Mark(MarkCommitRepeated)
+			v.Out.Mark(Marks.CommitRepeated)
 		}
 		return nil, again
 	}
@@ -107,7 +107,7 @@ func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.Gr
 		return nil, false // Nobody but us says when a read is whole.
 	}
 	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
-		v.Out.Mark(MarkCommitLate)
+		v.Out.Mark(Marks.CommitLate)
 		return nil, false
 	}
 	return x, false
@@ -130,7 +130,7 @@ func (l *Landings) Abort(v *env.Env, s *store.Store, peer effects.Incarnation, i
 	if x == nil || x.Peer != peer || x.Reads() {
 		return
 	}
-	v.Out.Mark(MarkGrantAborted)
+	v.Out.Mark(Marks.GrantAborted)
 	l.Quiet(v, s, x)
 }
 

@@ -159,7 +159,7 @@ func (l *Landings) At(slot int32) *Landing { return &l.rows[slot] }
 func (l *Landings) Due(v *env.Env, slot int32) *Landing {
 	x := &l.rows[slot]
 	x.timer = 0
-	v.Out.Mark(MarkGrantExpired)
+	v.Out.Mark(Marks.GrantExpired)
 	return x
 }
 
@@ -185,7 +185,7 @@ func (l *Landings) Operations() int { return l.byOperation.Len() }
 func (l *Landings) Landed(v *env.Env, s *store.Store, x *Landing, ev *effects.Landed, keep bool) {
 	code := effects.OK
 	if !ev.Complete {
-		v.Out.Mark(MarkLandedPartly)
+		v.Out.Mark(Marks.LandedPartly)
 		code = effects.Faulted
 	}
 	for _, page := range ev.Pages {
@@ -241,7 +241,7 @@ func (l *Landings) Taken(peer effects.Incarnation, operation uint64) (what uint6
 // watches and if that is believed.
 func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, keep bool) {
 	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
-		v.Out.Mark(MarkCommitLate)
+		v.Out.Mark(Marks.CommitLate)
 		return
 	}
 	l.pages = append(l.pages[:0], v.Pools.Pages(x.ID)[:pages]...)
@@ -256,7 +256,7 @@ func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint3
 func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Page, keep bool) bool {
 	position, ok := v.Pools.Land(x.ID, page)
 	if !ok {
-		v.Out.Mark(MarkLandedLate)
+		v.Out.Mark(Marks.LandedLate)
 		return false
 	}
 	// The length granted is the chunk's; a plane may know only the page.
@@ -271,7 +271,7 @@ func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Pag
 	}
 	took := s.EndFill(h, page, true)
 	if !took {
-		v.Out.Mark(MarkFillLostRace)
+		v.Out.Mark(Marks.FillLostRace)
 		v.Pools.Of(page).Unref(page)
 	}
 	hash := s.HashOf(h)
@@ -289,7 +289,7 @@ func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Pag
 // trust_uncommitted, exempt from S1 by name). The grant stays in force beside the reference, so the pages are not
 // reused early.
 func (l *Landings) Trust(v *env.Env, s *store.Store, x *Landing) {
-	v.Out.Mark(MarkTrusted)
+	v.Out.Mark(Marks.Trusted)
 	for position, page := range v.Pools.Pages(x.ID) {
 		v.Pools.Of(page).Share(page)
 		h := x.fills[position]
@@ -303,6 +303,6 @@ func (l *Landings) Trust(v *env.Env, s *store.Store, x *Landing) {
 
 // Unknown answers what landed under no grant that we gave for landing.
 func Unknown(v *env.Env, ev *effects.Landed) {
-	v.Out.Mark(MarkLandedUnknown)
+	v.Out.Mark(Marks.LandedUnknown)
 	v.Out.Confirm(ev.Landing, effects.Withdrawn)
 }

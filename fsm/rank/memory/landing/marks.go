@@ -2,41 +2,21 @@ package landing
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this room.
-const (
-	MarkAlreadySent effects.Mark = 287 + iota
-	MarkTrusted
-	MarkLandedUnknown
-	MarkLandedPartly
-	MarkLandedLate
-	MarkFillLostRace
-	MarkGrantExpired
-	MarkWriterLost
-	MarkCommitRepeated
-	MarkCommitLate
-	MarkGrantAborted
-	MarkGrantAbandoned
-	MarkTakenBefore
-	markEnd
-)
-
-// MarkNames are the names of this room's marks, from MarkAlreadySent up.
-func MarkNames() []string {
-	return []string{
-		"already-sent",
-		"trusted",
-		"landed-unknown",
-		"landed-partly",
-		"landed-late",
-		"fill-lost-race",
-		"grant-expired",
-		"writer-lost",
-		"commit-repeated",
-		"commit-late",
-		"grant-aborted",
-		"grant-abandoned",
-		"taken-before",
-	}
-}
-
-const _ = uint(markEnd - MarkAlreadySent - 13)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	AlreadySent    effects.Mark
+	Trusted        effects.Mark
+	LandedUnknown  effects.Mark
+	LandedPartly   effects.Mark
+	LandedLate     effects.Mark
+	FillLostRace   effects.Mark
+	GrantExpired   effects.Mark
+	WriterLost     effects.Mark
+	CommitRepeated effects.Mark
+	CommitLate     effects.Mark
+	GrantAborted   effects.Mark
+	GrantAbandoned effects.Mark
+	TakenBefore    effects.Mark
+}](9)

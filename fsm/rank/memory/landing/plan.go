@@ -118,7 +118,7 @@ func (p *Plan) Unplan(v *env.Env, s *store.Store) {
 func (p *Plan) ClaimReady(v *env.Env, s *store.Store, class int, request uint64, already []int64) []int64 {
 	for i := range p.Spots {
 		if x := &p.Spots[i]; x.Ready {
-			v.Out.Mark(MarkAlreadySent)
+			v.Out.Mark(Marks.AlreadySent)
 			already = append(already, int64(i))
 			if x.Repeat < 0 {
 				s.Claim(x.entry, class, request, v)

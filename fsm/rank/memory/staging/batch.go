@@ -63,7 +63,7 @@ func (p *Pipeline) load(v *env.Env, of Rights, h table.Handle, f *fetch) bool {
 		}
 		switch s := &f.sources[it.Source]; {
 		case v.Now > of.NotAfter(s.ID):
-			v.Out.Mark(MarkLeaseOver)
+			v.Out.Mark(Marks.LeaseOver)
 			p.fail(v, h, f, effects.Expired, s.why("kvf_lease_ns", "over before it was read"))
 			return false
 		case slices.Contains(p.lost, s.Link) || !v.Leads(s.Link): // It is condemned, and the pass has not come to it.
@@ -95,7 +95,7 @@ func (p *Pipeline) load(v *env.Env, of Rights, h table.Handle, f *fetch) bool {
 		}
 	}
 	if b.reads > 1 {
-		v.Out.Mark(MarkSourcesMixed)
+		v.Out.Mark(Marks.SourcesMixed)
 	}
 	return true
 }

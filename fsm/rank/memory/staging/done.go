@@ -14,9 +14,9 @@ func (p *Pipeline) OnTransferDone(v *env.Env, of Rights, ref kernel.Ref, ev *eff
 	code := ev.Code
 	switch {
 	case code != effects.OK:
-		v.Out.Mark(MarkReadFailed)
+		v.Out.Mark(Marks.ReadFailed)
 	case ev.At > of.NotAfter(s.ID):
-		v.Out.Mark(MarkReadLate)
+		v.Out.Mark(Marks.ReadLate)
 		code = effects.Expired
 	}
 	if ev.Settled {
@@ -25,7 +25,7 @@ func (p *Pipeline) OnTransferDone(v *env.Env, of Rights, ref kernel.Ref, ev *eff
 		if code == effects.OK {
 			panic("BUG: a read ended well, but may go on")
 		}
-		v.Out.Mark(MarkReadUnsettled)
+		v.Out.Mark(Marks.ReadUnsettled)
 		s.done = true
 	}
 	if code != effects.OK {
@@ -61,14 +61,14 @@ func (p *Pipeline) OnScattered(v *env.Env, of Rights, ref kernel.Ref, ev *effect
 	p.retire(f, &f.halves[f.scattered&1])
 	f.scattered++
 	if f.held {
-		v.Out.Mark(MarkScatteredLate)
+		v.Out.Mark(Marks.ScatteredLate)
 		f.held = false
 		v.Out.Return(f.ticket)
 	}
 	switch {
 	case f.delivered:
 	case ev.Code != effects.OK:
-		v.Out.Mark(MarkScatterFailed)
+		v.Out.Mark(Marks.ScatterFailed)
 		p.fail(v, h, f, ev.Code, effects.Why{
 			Stage: effects.StageScatter, Field: "result of Scatter", Ours: ev.Code.String(),
 			Remedy: "compute the rest; what Scatter returned says why",

@@ -89,7 +89,7 @@ func (p *Pipeline) Open(v *env.Env, of Rights, c *Fetch) (effects.Code, effects.
 	}
 	h, f := p.fetches.Add()
 	if f == nil {
-		v.Out.Mark(MarkFetchesFull)
+		v.Out.Mark(Marks.FetchesFull)
 		return effects.TooMany, effects.Why{
 			Field: "tables.commands", Ours: strconv.Itoa(p.fetches.Max()) + ", and as many fetches are in progress",
 		}
@@ -116,7 +116,7 @@ func (p *Pipeline) Open(v *env.Env, of Rights, c *Fetch) (effects.Code, effects.
 	}
 	if f = p.fetches.Get(h); f != nil {
 		if p.fetches.Listed(h) {
-			v.Out.Mark(MarkStagingShort)
+			v.Out.Mark(Marks.StagingShort)
 		}
 		p.pump(v, of, h, f)
 		p.tidy(v, h, f)
@@ -163,7 +163,7 @@ func (p *Pipeline) Abort(v *env.Env, t effects.Ticket) bool {
 	if f == nil || f.delivered {
 		return false
 	}
-	v.Out.Mark(MarkFetchAborted)
+	v.Out.Mark(Marks.FetchAborted)
 	p.end(v, h, f, effects.Cancelled, f.state())
 	return true
 }

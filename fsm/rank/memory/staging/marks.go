@@ -2,33 +2,23 @@ package staging
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this room.
-const (
-	MarkFetchesFull effects.Mark = 400 + iota
-	MarkFetchExpired
-	MarkFetchAborted
-	MarkStagingShort
-	MarkSourcesMixed
-	MarkLeaseOver
-	MarkReadFailed
-	MarkReadLate
-	MarkReadUnsettled
-	MarkScatterFailed
-	MarkScatteredLate
-	MarkSourceWithdrawn
-	MarkSourceLost
-	MarkStagingCut
-	MarkLossCut
-	markEnd
-)
-
-// MarkNames are the names of this room's marks, from MarkFetchesFull up.
-func MarkNames() []string {
-	return []string{
-		"fetches-full", "fetch-expired", "fetch-aborted", "staging-short", "sources-mixed", "lease-over", "read-failed",
-		"read-late", "read-unsettled", "scatter-failed", "scattered-late", "source-withdrawn", "source-lost",
-		"staging-cut", "loss-cut",
-	}
-}
-
-const _ = uint(markEnd - MarkFetchesFull - 15)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	FetchesFull     effects.Mark
+	FetchExpired    effects.Mark
+	FetchAborted    effects.Mark
+	StagingShort    effects.Mark
+	SourcesMixed    effects.Mark
+	LeaseOver       effects.Mark
+	ReadFailed      effects.Mark
+	ReadLate        effects.Mark
+	ReadUnsettled   effects.Mark
+	ScatterFailed   effects.Mark
+	ScatteredLate   effects.Mark
+	SourceWithdrawn effects.Mark
+	SourceLost      effects.Mark
+	StagingCut      effects.Mark
+	LossCut         effects.Mark
+}](6)

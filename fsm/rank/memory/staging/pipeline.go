@@ -103,7 +103,7 @@ func (p *Pipeline) DrainAt(v *env.Env, slot int32) bool {
 func (p *Pipeline) OnTimer(v *env.Env, ref kernel.Ref) {
 	f := p.fetches.Get(ref.Subject)
 	f.timer = 0
-	v.Out.Mark(MarkFetchExpired)
+	v.Out.Mark(Marks.FetchExpired)
 	why := f.state()
 	why.Field, why.Ours = "pull.fetch_timeout", "over"
 	p.end(v, ref.Subject, f, effects.Expired, why)

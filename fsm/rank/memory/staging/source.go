@@ -30,7 +30,7 @@ func (p *Pipeline) WithdrawFrom(
 		any = true
 		f := p.fetches.Get(h)
 		v.Work.Spend(len(f.items))
-		v.Out.Mark(MarkSourceWithdrawn)
+		v.Out.Mark(Marks.SourceWithdrawn)
 		s := p.sourceOf(v, h, func(s *source) bool { return s.ID == id })
 		p.end(v, h, f, code, s.why("offer", "taken back, or over,"))
 	}
@@ -60,7 +60,7 @@ func (p *Pipeline) EndLost(v *env.Env) {
 			return kernel.At(slot < p.fetches.Slots())
 		})
 		if !ended {
-			v.Out.Mark(MarkLossCut)
+			v.Out.Mark(Marks.LossCut)
 			return
 		}
 	}
@@ -74,7 +74,7 @@ func (p *Pipeline) endLost(v *env.Env, h table.Handle) {
 	}
 	f := p.fetches.Get(h)
 	v.Work.Spend(len(f.items))
-	v.Out.Mark(MarkSourceLost)
+	v.Out.Mark(Marks.SourceLost)
 	p.end(v, h, f, effects.PeerLost, s.why("data plane", "gone"))
 }
 

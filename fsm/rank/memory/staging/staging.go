@@ -28,7 +28,7 @@ func (p *Pipeline) depth(f *fetch) uint32 {
 func (p *Pipeline) Admit(v *env.Env, of Rights) {
 	for h := p.short.Front(); h != 0 && v.StagedIn().Free() > 0 && p.staged < p.cfg.StagingMax; {
 		if !v.Work.Left() {
-			v.Out.Mark(MarkStagingCut)
+			v.Out.Mark(Marks.StagingCut)
 			return
 		}
 		next, f := p.fetches.Next(h), p.fetches.Get(h)

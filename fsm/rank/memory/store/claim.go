@@ -54,7 +54,7 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 	} else {
 		beyond := e.claims.Len() > 0
 		if beyond && !s.beyond.May(class) {
-			v.Out.Mark(MarkClaimsFull)
+			v.Out.Mark(Marks.ClaimsFull)
 			return false
 		}
 		var cl *claim
@@ -140,7 +140,7 @@ func (s *Store) Unpin(h Entry, v *env.Env) {
 func (s *Store) Due(h Entry, v *env.Env) {
 	hash := s.HashOf(h)
 	if n := s.expire(h, v); n > 0 {
-		v.Out.Mark(MarkClaimExpired)
+		v.Out.Mark(Marks.ClaimExpired)
 		v.Out.Observe(effects.Observe{Fact: effects.FactLapsed, Count: n, ID: hash})
 	}
 }
@@ -152,7 +152,7 @@ func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
 	}
 	for c := e.claims.Front(); c != 0 && s.claims.Get(c).ends <= v.Now; c = e.claims.Front() {
 		if expired > 0 && !v.Work.Left() {
-			v.Out.Mark(MarkClaimsCut)
+			v.Out.Mark(Marks.ClaimsCut)
 			break
 		}
 		v.Work.Spend(1)

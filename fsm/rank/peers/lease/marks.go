@@ -2,14 +2,15 @@ package lease
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this room.
-const (
-	MarkRenewGone effects.Mark = 260 + iota
-	MarkRenewCapped
-	markEnd
-)
-
-// MarkNames are the names of this room's marks, from MarkRenewGone up.
-func MarkNames() []string { return []string{"renew-gone", "renew-capped"} }
-
-const _ = uint(markEnd - MarkRenewGone - 2)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	RenewGone       effects.Mark
+	RenewCapped     effects.Mark
+	Renewed         effects.Mark
+	ToldGone        effects.Mark
+	RenewNowhere    effects.Mark
+	RenewStale      effects.Mark
+	RenewUnanswered effects.Mark
+}](5)

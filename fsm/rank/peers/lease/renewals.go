@@ -49,11 +49,11 @@ func (x *Renewals) Ended(grant uint64) { x.out.Done = append(x.out.Done, grant) 
 func (x *Renewals) Extended(v *env.Env, grant uint64, what Extended, ttl effects.Duration) {
 	switch what {
 	case Gone:
-		v.Out.Mark(MarkRenewGone)
+		v.Out.Mark(Marks.RenewGone)
 		x.out.Gone = append(x.out.Gone, grant)
 		return
 	case Capped:
-		v.Out.Mark(MarkRenewCapped) // It stands as it did.
+		v.Out.Mark(Marks.RenewCapped) // It stands as it did.
 	case Given:
 		x.out.Extended, x.out.LeaseNS = append(x.out.Extended, grant), uint64(ttl)
 	}

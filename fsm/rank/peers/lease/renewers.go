@@ -82,7 +82,7 @@ func (r *Renewers) Announced(v *env.Env, class int, text []byte) bool {
 	}
 	at, err := protocol.ParseEndpoint(string(text))
 	if err != nil || at.Unspecified() || r.cfg.AddressesOnly && !at.Numeric() {
-		v.Out.Mark(MarkRenewNowhere)
+		v.Out.Mark(Marks.RenewNowhere)
 		return false
 	}
 	r.hangUp(v, x)
@@ -181,7 +181,7 @@ func (r *Renewers) Completed(v *env.Env, ref kernel.Ref) bool {
 	if x.epoch == ref.Attempt {
 		return true
 	}
-	v.Out.Mark(MarkRenewStale)
+	v.Out.Mark(Marks.RenewStale)
 	return false
 }
 
@@ -198,7 +198,7 @@ func (r *Renewers) Opened(v *env.Env, class int, ev *effects.Opened) {
 
 // Unanswered handles a request that got no answer: nothing is known of what it asked for.
 func (r *Renewers) Unanswered(v *env.Env, class int) {
-	v.Out.Mark(MarkRenewUnanswered)
+	v.Out.Mark(Marks.RenewUnanswered)
 	r.of[class].asking = false
 	r.hangUp(v, &r.of[class])
 	r.later(v, class)

@@ -25,7 +25,7 @@ func ConnsMax(peersMax uint32) int { return int(peersMax) * (1 + int(Lanes)) }
 func (c *calling) connect() {
 	p := c.p
 	if p.owed > c.cfg.LeftoversMax {
-		c.v.Out.Mark(MarkConnectPutOff)
+		c.v.Out.Mark(Marks.ConnectPutOff)
 		p.state = Backoff
 		c.v.Timers.Set(&p.timer, c.v.Now.Add(c.out.pace.backoff(max(p.fails, 1))), timerRef(timerRetry, c.h))
 		return
@@ -86,7 +86,7 @@ func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 	p.timer = 0
 	switch ref.Kind {
 	case timerStage:
-		v.Out.Mark(MarkHandshakeTimeout)
+		v.Out.Mark(Marks.HandshakeTimeout)
 		if p.state == Greeting && !p.met {
 			p.silent++
 		}
@@ -102,7 +102,7 @@ func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 // OnLinkLost handles the end of a data-plane link that we imported.
 func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 	if h := l.ByLink(link); h != 0 {
-		v.Out.Mark(MarkLinkLost)
+		v.Out.Mark(Marks.LinkLost)
 		l.Fail(v, h, effects.PeerLost, effects.Why{Field: "data plane", Theirs: "gone"})
 	}
 }

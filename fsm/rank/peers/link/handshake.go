@@ -17,7 +17,7 @@ func (c *calling) stale(ref kernel.Ref) bool {
 		c.out.orphans--
 	}
 	if c.p == nil || c.p.epoch != ref.Attempt {
-		c.v.Out.Mark(MarkStaleCompletion)
+		c.v.Out.Mark(Marks.StaleCompletion)
 		return true
 	}
 	return false
@@ -109,7 +109,7 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 		return
 	}
 	if ev.Code != effects.OK {
-		v.Out.Mark(MarkPlaneFailed)
+		v.Out.Mark(Marks.PlaneFailed)
 		if ev.Code == effects.Stale {
 			c.fail(effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which said hello"})
 			return

@@ -61,7 +61,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 			}
 		case protocol.TagP2PInitSideMsg:
 			if len(l.cfg.Lookup) == 0 {
-				v.Out.Mark(MarkSharesNothing)
+				v.Out.Mark(Marks.SharesNothing)
 				q.turnAway(effects.FactHelloRefused, effects.Unsupported, effects.Why{
 					Field: "enable_p2p", Ours: "false", Theirs: "asks what is shared", Remedy: "set it, or ask another one",
 				})
@@ -75,11 +75,11 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 		}
 	}
 	if theirs := protocol.Speaker(ev.Body, wire); theirs != "" {
-		v.Out.Mark(MarkOtherKind)
+		v.Out.Mark(Marks.OtherKind)
 		q.turnAway(effects.FactHelloRefused, effects.Unsupported, l.cfg.otherKind(theirs))
 		return
 	}
-	v.Out.Mark(MarkInitMalformed)
+	v.Out.Mark(Marks.InitMalformed)
 	why := Undecodable(err)
 	if err == nil {
 		why = effects.Why{Field: "message", Ours: "a handshake", Theirs: tag.String()}
@@ -90,7 +90,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 // RefuseInit answers what is nothing that a client says to us.
 func (l *Links) RefuseInit(v *env.Env, ev *effects.Received) {
 	if ev.Request != 0 {
-		v.Out.Mark(MarkInitMalformed)
+		v.Out.Mark(Marks.InitMalformed)
 		why := effects.Why{Field: "pd_role", Ours: "sender", Theirs: "sender", Remedy: "send to receivers alone"}
 		if theirs := protocol.Speaker(ev.Body, &l.cfg.Wire); theirs != "" {
 			why = l.cfg.otherKind(theirs)
@@ -125,14 +125,14 @@ func (q *question) welcome(busy []uint32) {
 			}
 		}
 		if code != effects.OK {
-			v.Out.Mark(MarkHelloRefused)
+			v.Out.Mark(Marks.HelloRefused)
 			why.Name, why.Stage = effects.Words(init.LocalID), effects.StageHello
 			why.Peer = effects.Incarnation(init.Ext.Incarnation)
 			q.note(effects.FactHelloRefused, code, &why)
 			m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason()
 		}
 	} else if cfg.Bearer {
-		v.Out.Mark(MarkPlainHello)
+		v.Out.Mark(Marks.VanillaHello)
 	} else {
 		// A plain peer would now connect an engine that we do not have.
 		q.turnAwayPlain(init.LocalID)
@@ -150,7 +150,7 @@ func (q *question) list() {
 	case mem.HasExt || !q.cfg.Bearer:
 		// It said no hello here, or none that was welcome. Plain peers are no inbound peers, and have business here
 		// only where planes serve them.
-		q.v.Out.Mark(MarkInitMalformed)
+		q.v.Out.Mark(Marks.InitMalformed)
 		q.turnAway(effects.FactMalformed, effects.Refused, effects.Why{
 			Name: effects.Words(mem.LocalID), Field: "handshake", Ours: "HixlInitRequest first", Theirs: "HixlMemInfoRequest",
 		})
@@ -181,7 +181,7 @@ func (q *question) note(as effects.Fact, code effects.Code, why *effects.Why) {
 
 // turnAwayPlain does so to a peer without our extensions, on planes where nothing of it could ever arrive.
 func (q *question) turnAwayPlain(name []byte) {
-	q.v.Out.Mark(MarkPlainHelloRefused)
+	q.v.Out.Mark(Marks.VanillaHelloRefused)
 	why := q.cfg.otherKind("lmcache, transfer_channel hixl")
 	why.Name = effects.Words(name)
 	q.turnAway(effects.FactHelloRefused, effects.Unsupported, why)

@@ -41,7 +41,7 @@ func (c *calling) greeted(s *helloOut, wire *protocol.Limits, body []byte) {
 		return
 	}
 	if m.Ext.Code != 0 {
-		c.v.Out.Mark(MarkRefusedByPeer)
+		c.v.Out.Mark(Marks.RefusedByPeer)
 		code, why := effects.CodeFromWire(m.Ext.Code), effects.Why{}
 		if found, same := c.cfg.judge(&m.Ext, false); found == code {
 			why = same

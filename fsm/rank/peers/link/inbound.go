@@ -194,7 +194,7 @@ func (i *hearing) said(h table.Handle, conn effects.Conn, clock int64) {
 	g := i.rows.get(h)
 	older := conn != 0 && clock != 0 && clock < g.hello
 	if g.hello = clock; older {
-		i.v.Out.Mark(MarkHelloOlder)
+		i.v.Out.Mark(Marks.HelloOlder)
 		return
 	}
 	if g.conn != 0 {

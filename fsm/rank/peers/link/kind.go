@@ -20,7 +20,7 @@ func (c *Config) otherKind(theirs string) effects.Why {
 
 // strange gives up a peer that is of another kind.
 func (c *calling) strange(theirs string) {
-	c.v.Out.Mark(MarkOtherKind)
+	c.v.Out.Mark(Marks.OtherKind)
 	c.p.alien = true
 	c.fail(effects.Unsupported, c.cfg.otherKind(theirs))
 }
@@ -31,7 +31,7 @@ func (c *calling) refused(
 	m *protocol.HixlReadyResponse, wire *protocol.Limits, body []byte, err error, otherwise effects.Code,
 ) {
 	if m.Decode(body, wire) == nil {
-		c.v.Out.Mark(MarkRefusedByPeer)
+		c.v.Out.Mark(Marks.RefusedByPeer)
 		if m.Code != 0 {
 			c.fail(effects.CodeFromWire(m.Code), effects.Why{Said: effects.Words(m.Reason)})
 			return

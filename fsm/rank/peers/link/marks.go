@@ -2,32 +2,22 @@ package link
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this room.
-const (
-	MarkInitMalformed effects.Mark = 100 + iota
-	MarkPlainHello
-	MarkPlainHelloRefused
-	MarkHelloRefused
-	MarkHandshakeTimeout
-	MarkRefusedByPeer
-	MarkPlaneFailed
-	MarkStaleCompletion
-	MarkLinkLost
-	MarkPeerEvicted
-	MarkConnectPutOff
-	MarkOtherKind
-	MarkHelloOlder
-	MarkSharesNothing
-	markEnd
-)
-
-// MarkNames are the names of this room's marks, from MarkInitMalformed up.
-func MarkNames() []string {
-	return []string{
-		"init-malformed", "vanilla-hello", "vanilla-hello-refused", "hello-refused", "handshake-timeout",
-		"refused-by-peer", "plane-failed", "stale-completion", "link-lost", "peer-evicted", "connect-put-off", "other-kind",
-		"hello-older", "shares-nothing",
-	}
-}
-
-const _ = uint(markEnd - MarkInitMalformed - 14)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	InitMalformed       effects.Mark
+	VanillaHello        effects.Mark
+	VanillaHelloRefused effects.Mark
+	HelloRefused        effects.Mark
+	HandshakeTimeout    effects.Mark
+	RefusedByPeer       effects.Mark
+	PlaneFailed         effects.Mark
+	StaleCompletion     effects.Mark
+	LinkLost            effects.Mark
+	PeerEvicted         effects.Mark
+	ConnectPutOff       effects.Mark
+	OtherKind           effects.Mark
+	HelloOlder          effects.Mark
+	SharesNothing       effects.Mark
+}](0)

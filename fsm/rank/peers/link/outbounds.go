@@ -134,7 +134,7 @@ func (o *outbounds) spare(orphansMax uint32) table.Handle {
 func (c *calling) evict() {
 	o, p := c.out, c.p
 	o.orphans += p.owed
-	c.v.Out.Mark(MarkPeerEvicted)
+	c.v.Out.Mark(Marks.PeerEvicted)
 	c.fail(effects.Closed, effects.Why{})
 	c.v.Timers.Stop(&p.timer)
 	o.changed.forget(c.h, p)

@@ -88,7 +88,7 @@ func (r *reaching) ended(ref kernel.Ref, ev *effects.Imported) {
 	k, v := &r.x.link, r.v
 	k.owed = false
 	if k.attempt != ref.Attempt || k.state != linking {
-		v.Out.Mark(MarkStaleCompletion)
+		v.Out.Mark(Marks.StaleCompletion)
 		if ev.Code == effects.OK {
 			v.Out.Drop(ev.Link)
 		}
@@ -107,7 +107,7 @@ func (r *reaching) ended(ref kernel.Ref, ev *effects.Imported) {
 		r.end(ev.Code, effects.Why{Field: "life", Theirs: "another one than that which offered"})
 		return
 	}
-	v.Out.Mark(MarkPlaneFailed)
+	v.Out.Mark(Marks.PlaneFailed)
 	k.failed(r.cfg.PlaneNames, ev.Code)
 	r.next()
 }
@@ -139,7 +139,7 @@ func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
 	if h == 0 {
 		return 0
 	}
-	v.Out.Mark(MarkLinkLost)
+	v.Out.Mark(Marks.LinkLost)
 	i.unreach(h)
 	return classOf(h)
 }

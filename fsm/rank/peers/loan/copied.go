@@ -14,7 +14,7 @@ import (
 // Fits cuts what Prefix found to what a class may have of the arena, and says how long it is.
 func (l *Loans) Fits(v *env.Env, class int) int {
 	if n := l.arena.Left(class); n < len(l.found) {
-		v.Out.Mark(MarkArenaCut)
+		v.Out.Mark(Marks.ArenaCut)
 		l.cut = true
 		l.entries, l.found = l.entries[:n], l.found[:n]
 	}

@@ -19,7 +19,7 @@ func (l *Loans) Done(v *env.Env, s *store.Store, who, us effects.Incarnation, gr
 	}
 	x := l.loans.Get(ref.Subject)
 	if x.lease.Stands() && x.lease.SpokenOfBy(who, us, grant) && x.lease.EndByWord(v, l.cfg.Leased) {
-		v.Out.Mark(MarkByWord)
+		v.Out.Mark(Marks.ByDone)
 		l.over(v, s, ref.Subject)
 	}
 }
@@ -27,7 +27,7 @@ func (l *Loans) Done(v *env.Env, s *store.Store, who, us effects.Incarnation, gr
 // Due takes the end of a loan's time.
 func (l *Loans) Due(v *env.Env, s *store.Store, ref kernel.Ref) {
 	if l.loans.Get(ref.Subject).lease.EndByTime(v, l.cfg.Leased) {
-		v.Out.Mark(MarkByTime)
+		v.Out.Mark(Marks.ByTime)
 		l.over(v, s, ref.Subject)
 	}
 }
@@ -35,7 +35,7 @@ func (l *Loans) Due(v *env.Env, s *store.Store, ref kernel.Ref) {
 // Revoked takes the proof that nobody reads under a loan any more.
 func (l *Loans) Revoked(v *env.Env, s *store.Store, ref kernel.Ref) {
 	if l.loans.Get(ref.Subject).lease.Revoked(v) {
-		v.Out.Mark(MarkRevoked)
+		v.Out.Mark(Marks.Revoked)
 		l.over(v, s, ref.Subject)
 	}
 }
@@ -50,7 +50,7 @@ func (l *Loans) lost(x *Loan) bool { return l.losses.Over(x.Class, x.born) }
 // LostAt takes the loan at a slot back if it is condemned, for sweeps.
 func (l *Loans) LostAt(v *env.Env, slot int32) kernel.Where {
 	if x := l.loans.Get(l.loans.At(slot)); x != nil && l.lost(x) && x.lease.Stands() {
-		v.Out.Mark(MarkLost)
+		v.Out.Mark(Marks.Lost)
 		v.Work.Spend(1)
 		x.lease.Withdraw(v)
 	}

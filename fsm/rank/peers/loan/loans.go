@@ -115,7 +115,7 @@ func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int
 			break
 		}
 		if len(l.found) >= most {
-			v.Out.Mark(MarkPrefixCut)
+			v.Out.Mark(Marks.PrefixCut)
 			l.cut = true
 			break
 		}

@@ -94,7 +94,7 @@ func (n *Notices) Promise(v *env.Env, class int, text []byte) table.Handle {
 		return h
 	}
 	if n.inUse[class] > 0 && !n.others.May(class) {
-		v.Out.Mark(MarkHostsFull)
+		v.Out.Mark(Marks.HostsFull)
 		return 0
 	}
 	if h == 0 {
@@ -153,7 +153,7 @@ func (n *Notices) Notify(v *env.Env, h table.Handle, class int, body []byte) {
 	}
 	x.users--
 	if !n.words.May(class) {
-		v.Out.Mark(MarkHostsFull)
+		v.Out.Mark(Marks.HostsFull)
 		n.maybeIdle(h, x)
 		return
 	}
@@ -255,7 +255,7 @@ func (n *Notices) failed(v *env.Env, h table.Handle, x *address) {
 	d.tries++
 	delay := min(n.cfg.BackoffMin<<min(d.tries-1, 20), n.cfg.BackoffMax)
 	if d.tries >= n.cfg.TriesMax {
-		v.Out.Mark(MarkDoneGivenUp)
+		v.Out.Mark(Marks.DoneGivenUp)
 		n.drop(x)
 	}
 	v.Timers.Set(&x.timer, v.Now.Add(delay), kernel.Ref{Owner: kernel.OwnerNotices, Subject: h})

@@ -2,19 +2,13 @@ package outcomes
 
 import "github.com/kvferry/kvferry/effects"
 
-// Marks of this room.
-const (
-	MarkFull effects.Mark = 690 + iota
-	MarkOfOther
-	MarkEndOfOther
-	MarkEndOfFormer
-	MarkBatchOfFormer
-	markEnd
-)
-
-// MarkNames are the names of this room's marks, from MarkFull up.
-func MarkNames() []string {
-	return []string{"full", "of-other", "end-of-other", "end-of-former", "batch-of-former"}
-}
-
-const _ = uint(markEnd - MarkFull - 5)
+// Marks are the coverage marks of this package.
+//
+//kvferry:table
+var Marks = effects.NewMarks[struct {
+	Full          effects.Mark
+	OfOther       effects.Mark
+	EndOfOther    effects.Mark
+	EndOfFormer   effects.Mark
+	BatchOfFormer effects.Mark
+}](19)

@@ -99,10 +99,10 @@ func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key [
 			return
 		}
 	case !x.by(r, class) && x.owned(r):
-		v.Out.Mark(MarkOfOther)
+		v.Out.Mark(Marks.OfOther)
 		return
 	case x.by(r, class) && r.ended && operation <= r.operation:
-		v.Out.Mark(MarkBatchOfFormer)
+		v.Out.Mark(Marks.BatchOfFormer)
 		return
 	default:
 		x.move(h, r, class)
@@ -130,10 +130,10 @@ func (x *Requests) End(
 			return false
 		}
 	case x.by(r, name) && operation < r.operation:
-		v.Out.Mark(MarkEndOfFormer)
+		v.Out.Mark(Marks.EndOfFormer)
 		return false
 	case !x.says(r, class, name) && (x.owned(r) || r.ended && r.until > v.Now):
-		v.Out.Mark(MarkEndOfOther)
+		v.Out.Mark(Marks.EndOfOther)
 		return false
 	default:
 		x.move(h, r, class)
@@ -221,7 +221,7 @@ func (x *Requests) add(v *env.Env, class int, request uint64) *row {
 		}
 	}
 	if !x.share.May(class) {
-		v.Out.Mark(MarkFull)
+		v.Out.Mark(Marks.Full)
 		return nil
 	}
 	x.share.Take(class)

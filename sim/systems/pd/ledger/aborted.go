@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -18,6 +19,15 @@ var checkAborted = oracle.NewCheck("L1", "commands that are aborted")
 type abortedOracle struct {
 	judge
 	perLife[abortedLife]
+}
+
+func (*abortedOracle) listen(l *oracle.Listen[abortedOracle]) {
+	oracle.On(l, func(o *abortedOracle, _ *oracle.Call, e pd.Outcome) {
+		if e.Command.Want == plan.WantAbort && e.Effect.Code == effects.OK {
+			o.agreed(e.Node, e.Command.Target)
+		}
+	})
+	oracle.On(l, func(o *abortedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
 type abortedLife struct {

@@ -26,6 +26,17 @@ type absentOracle struct {
 	perLife[absentLife]
 }
 
+func (*absentOracle) listen(l *oracle.Listen[absentOracle]) {
+	oracle.On(l, func(o *absentOracle, _ *oracle.Call, e world.Opening) { o.connecting(e.Node, e.Conn) })
+	oracle.On(l, func(o *absentOracle, _ *oracle.Call, e world.Sending) { o.spoke(e.Node, e.Conn) })
+	oracle.On(l, func(o *absentOracle, _ *oracle.Call, e world.Unreachable) { o.nobody(e.Node, e.Conn) })
+	oracle.On(l, func(o *absentOracle, _ *oracle.Call, e world.FoundUnreachable) { o.stranded(e.Node, e.Conn) })
+	oracle.On(l, func(o *absentOracle, _ *oracle.Call, e pd.PutEnded) {
+		o.unreachable(e.Node, e.Command, e.Effect.Code)
+	})
+	oracle.On(l, func(o *absentOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
+}
+
 type absentLife struct {
 	to []absentSeen `snap:"skip"` // by the receiver's node; empty before the first
 }

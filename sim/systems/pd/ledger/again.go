@@ -27,8 +27,14 @@ type againOracle struct {
 	asked [][]sentBefore `snap:"skip"` // by node: its requests on connections with a window
 }
 
+func (*againOracle) listen(l *oracle.Listen[againOracle]) {
+	oracle.On(l, func(o *againOracle, _ *oracle.Call, e world.Stepping) { o.unanswered(e.Node, e.Event) })
+	oracle.On(l, func(o *againOracle, _ *oracle.Call, e world.Replied) { o.answered(e.Node, e.Corr) })
+	oracle.On(l, func(o *againOracle, _ *oracle.Call, e world.Sending) { o.sent(e.Node, e.Conn, e.Corr, e.Body) })
+}
+
 // begin empties it for a run of so many nodes.
-func (or *againOracle) begin(nodes int) {
+func (or *againOracle) reset(nodes int) {
 	for i := range or.asked {
 		or.asked[i] = or.asked[i][:0]
 	}

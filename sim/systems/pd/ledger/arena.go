@@ -34,6 +34,17 @@ type arenaOracle struct {
 	perLife[arenaLife]
 }
 
+func (*arenaOracle) listen(l *oracle.Listen[arenaOracle]) {
+	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.Copying) { o.copying(e.Node, e.Copy) })
+	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.Moving) { o.moving(e.Copy, e.Pair) })
+	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.CopySettled) { o.copySettled(e.Copy) })
+	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e counted) {
+		if e.node.Arena > 0 {
+			o.afterStep(e.node, e.stats)
+		}
+	})
+}
+
 // arenaLife is what a life was asked and has not answered: it does when it has copied.
 type arenaLife struct {
 	asked  []askedCopies `snap:"skip"`

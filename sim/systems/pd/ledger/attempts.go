@@ -19,6 +19,10 @@ type attemptsOracle struct {
 	perLife[attemptsLife]
 }
 
+func (*attemptsOracle) listen(l *oracle.Listen[attemptsOracle]) {
+	oracle.On(l, func(o *attemptsOracle, _ *oracle.Call, e world.Sending) { o.sent(e.Node, e.Conn, e.Body) })
+}
+
 type attemptsLife struct {
 	asked []attempted `snap:"skip"`
 }

@@ -18,6 +18,11 @@ var checkPlainStore = oracle.NewCheck("S3", "stores of vanilla senders")
 // bearerOracle judges what plain senders do, and what is done with their pages.
 type bearerOracle struct{ judge }
 
+func (*bearerOracle) listen(l *oracle.Listen[bearerOracle]) {
+	oracle.On(l, func(o *bearerOracle, _ *oracle.Call, e pd.PlainStored) { o.plainStoring(e.Write, e.Half) })
+	oracle.On(l, func(o *bearerOracle, _ *oracle.Call, e pd.PlainStill) { o.plainStill(e.Write) })
+}
+
 // lapsed says whether a bearer grant on a leased plane is over. Nobody tells: its time is.
 func (or *bearerOracle) lapsed(n *world.Node, id effects.GrantID) bool {
 	g := n.Grants[id]

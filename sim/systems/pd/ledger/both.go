@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	ops "github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -28,6 +29,16 @@ var (
 type bothOracle struct {
 	judge
 	perLife[bothLife]
+}
+
+func (*bothOracle) listen(l *oracle.Listen[bothOracle]) {
+	oracle.On(l, func(o *bothOracle, _ *oracle.Call, e pd.Commanded) {
+		if e.Command.Want == plan.WantReserve {
+			o.given(e.Node, e.Ticket)
+		}
+	})
+	oracle.On(l, func(o *bothOracle, _ *oracle.Call, e pd.Outcome) { o.ended(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *bothOracle, _ *oracle.Call, e pd.Reserved) { o.reserved(e.Node, e.Effect) })
 }
 
 type bothLife struct {

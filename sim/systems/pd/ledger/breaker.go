@@ -25,6 +25,13 @@ type breakerOracle struct {
 	perLife[breakerLife]
 }
 
+func (*breakerOracle) listen(l *oracle.Listen[breakerOracle]) {
+	oracle.On(l, func(o *breakerOracle, _ *oracle.Call, e world.Sending) { o.asking(e.Node, e.Conn, e.Corr, e.Body) })
+	oracle.On(l, func(o *breakerOracle, _ *oracle.Call, e world.Replied) { o.heard(e.Node, e.Conn, e.Corr, e.Body) })
+	oracle.On(l, func(o *breakerOracle, _ *oracle.Call, e pd.PutEnded) { o.putEnded(e.Node, e.Command, e.Effect) })
+	oracle.On(l, func(o *breakerOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
+}
+
 type breakerLife struct {
 	by    []fullSeen    // by the receiver's node; empty before the first
 	asked []askedToFull `snap:"skip"`

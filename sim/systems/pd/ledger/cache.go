@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -29,6 +30,32 @@ var (
 type cacheOracle struct {
 	judge
 	perLife[cacheSeen]
+}
+
+func (*cacheOracle) listen(l *oracle.Listen[cacheOracle]) {
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.Publishing) { o.used(e.Node, e.Pages) })
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.Granting) { o.used(e.Node, e.Effect.Pages) })
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e pd.Got) { o.got(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e pd.Stored) {
+		for _, key := range e.Command.Body.(*engine.Store).Keys {
+			o.ready(e.Node, pd.KeyHashOf(e.Node, key))
+		}
+	})
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.Observed) {
+		switch e.Effect.Fact {
+		case effects.FactReady:
+			o.ready(e.Node, e.Effect.ID)
+		case effects.FactEvicted:
+			o.evicted(e.Node, e.Effect.ID)
+		case effects.FactReclaimed:
+			o.reclaimed(e.Node, e.Effect.Count)
+		}
+	})
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e counted) {
+		if e.node.Caches {
+			o.afterStep(e.node, e.stats)
+		}
+	})
 }
 
 // cacheSeen is what it knows of the chunks of a life that is a cache.

@@ -29,6 +29,30 @@ type claimedOracle struct {
 	perLife[claimedLife]
 }
 
+func (*claimedOracle) listen(l *oracle.Listen[claimedOracle]) {
+	oracle.On(l, func(o *claimedOracle, c *oracle.Call, e *effects.Landed) { o.at(o.node(c)).landing = e })
+	oracle.On(l, func(o *claimedOracle, c *oracle.Call, e *effects.Confirm) { o.told(o.node(c), e.Code) })
+	oracle.On(l, func(o *claimedOracle, _ *oracle.Call, e pd.Commanded) {
+		switch e.Command.Want {
+		case plan.WantFetch:
+			o.fetching(e.Node, e.Command.Job)
+		case plan.WantAbandon:
+			o.abandoned(e.Node, e.Command.Job)
+		}
+	})
+	oracle.On(l, func(o *claimedOracle, _ *oracle.Call, e pd.Outcome) {
+		if e.Command.Want == pd.WantGiveUp && e.Effect.Code == effects.OK {
+			o.gaveUp(e.Node, e.Command)
+		}
+	})
+	oracle.On(l, func(o *claimedOracle, _ *oracle.Call, e pd.Got) {
+		o.got(e.Node, e.Command, len(e.Effect.Pages))
+		o.missed(e.Node, e.Effect, e.Command)
+	})
+	oracle.On(l, func(o *claimedOracle, _ *oracle.Call, e world.Observed) { o.fact(e.Node, e.Effect) })
+	oracle.On(l, func(o *claimedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node, e.stats.Claims) })
+}
+
 type claimedLife struct {
 	rows    []claimed                    `snap:"skip"` // in the order in which machines promise
 	grants  map[effects.GrantID]uint64   `snap:"skip"` // the requests that they are for
@@ -47,6 +71,20 @@ type claimedLife struct {
 func (s *claimedLife) empty() {
 	*s = claimedLife{rows: s.rows[:0], grants: world.Emptied(s.grants), chunks: world.Emptied(s.chunks),
 		layers: world.Emptied(s.layers), each: world.Emptied(s.each), ended: s.ended[:0], fetched: s.fetched[:0], touched: s.touched[:0]}
+}
+
+// fact notes what a machine says of chunks.
+func (or *claimedOracle) fact(n *world.Node, e *effects.Observe) {
+	//exhaustive:ignore
+	switch e.Fact { // Others are not about promises.
+	case effects.FactReady:
+		k, ok := or.truth().named(n, e.ID)
+		if _, layers := or.w.Plan.Layer(k); ok && layers > 0 {
+			or.chunkWhole(n, k)
+		}
+	case effects.FactLapsed:
+		or.lapsed(n, e)
+	}
 }
 
 // A claimed is one chunk that is kept for one request.

@@ -17,6 +17,15 @@ type claimsOracle struct {
 	perLife[claimsLife]
 }
 
+func (*claimsOracle) listen(l *oracle.Listen[claimsOracle]) {
+	oracle.On(l, func(o *claimsOracle, _ *oracle.Call, e pd.Got) {
+		if e.Command.Want == plan.WantGet {
+			o.kept(e.Node, e.Effect, e.Command)
+		}
+	})
+	oracle.On(l, func(o *claimsOracle, _ *oracle.Call, e counted) { o.crowding(e.node, e.stats) })
+}
+
 type claimsLife struct {
 	crowded int64 `snap:"skip"` // when the table of claims was last almost full
 }

@@ -30,6 +30,16 @@ type commOracle struct {
 	through []batchesThrough `snap:"skip"` // transfers whose end was not told
 }
 
+func (*commOracle) listen(l *oracle.Listen[commOracle]) {
+	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.EpochSubmitted) { o.submits(e.Link, e.Transfer, e.Batch) })
+	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.EpochSaid) { o.said(e.Link, e.Say) })
+	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.EpochPumped) { o.waits(e.Link) })
+	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.EpochEnded) { o.ends(e.Link, e.Transfer, e.Post) })
+	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.EpochSettled) { o.settles(e.Link, e.Transfer) })
+	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.EpochsRevoked) { o.revoked(e.Node, e.Revoke) })
+	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.ChannelClosed) { o.closes(e.Link) })
+}
+
 // batchesThrough says that the last batch of a transfer was submitted on an epoch of its link.
 type batchesThrough struct{ link, epoch, transfer uint64 }
 

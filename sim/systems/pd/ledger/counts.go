@@ -16,6 +16,16 @@ var (
 // countsOracle judges what machines count of their pages.
 type countsOracle struct{ judge }
 
+func (*countsOracle) listen(l *oracle.Listen[countsOracle]) {
+	oracle.On(l, func(o *countsOracle, _ *oracle.Call, e counted) {
+		if o.recounts(e.node) {
+			o.recounted(e.node)
+		}
+		o.remembers(e.node, e.stats)
+	})
+	oracle.On(l, func(o *countsOracle, c *oracle.Call, _ oracle.Down) { o.recounted(o.node(c)) })
+}
+
 // recounted counts from scratch the pages that are in use.
 func (or *countsOracle) recounted(n *world.Node) {
 	or.judged(checkRecount)
@@ -35,23 +45,11 @@ func (or *countsOracle) recounted(n *world.Node) {
 // each change.
 const recountEvery = 64
 
-// remembers checks that no operation is remembered for which there is neither a grant nor who waits.
-func (or *countsOracle) remembers(n *world.Node, s *rank.Stats) bool {
+// remembers checks that an operation is remembered only while a grant of it stands or a request of it waits.
+func (or *countsOracle) remembers(n *world.Node, s *rank.Stats) {
 	or.judged(checkOperations)
 	if s.Operations > s.Grants || s.Retries > s.Waiters {
 		or.fail(checkOperations, "node %d remembers %d operations for %d grants, and %d for %d requests that wait",
 			n.It(), s.Operations, s.Grants, s.Retries, s.Waiters)
-		return false
-	}
-	return true
-}
-
-// free compares the pages that a machine counts as free with those that drivers saw in use before it was asked.
-func (or *countsOracle) free(n *world.Node, s *rank.Stats, held int) {
-	or.judged(checkFree)
-	if s.PagesTotal != n.Engines() || s.PagesFree < 0 || s.DeviceTotal != n.Second || s.DeviceFree < 0 ||
-		s.PagesFree+s.ArenaFree+s.DeviceFree+held > s.PagesTotal+s.ArenaTotal+s.DeviceTotal {
-		or.fail(checkFree, "node %d counts %d of %d pages free, and %d of %d of its second pool, while %d are in use",
-			n.It(), s.PagesFree, s.PagesTotal, s.DeviceFree, s.DeviceTotal, held)
 	}
 }

@@ -21,6 +21,10 @@ type displacedOracle struct {
 	perLife[displacedLife]
 }
 
+func (*displacedOracle) listen(l *oracle.Listen[displacedOracle]) {
+	oracle.On(l, func(o *displacedOracle, _ *oracle.Call, e world.LinkLost) { o.lost(e.Node, e.Peer) })
+}
+
 // displacedLife are the names in which a life of a receiver was asked.
 type displacedLife struct {
 	askers []asker `snap:"skip"` // all that a refusal depends on is in the waiters, too, but for how long ago it was

@@ -35,6 +35,19 @@ type endsOracle struct {
 	ask      protocol.EndRequest `snap:"scratch"`
 }
 
+func (*endsOracle) listen(l *oracle.Listen[endsOracle]) {
+	oracle.On(l, func(o *endsOracle, _ *oracle.Call, e asked) {
+		if e.channel == effects.ChannelAlloc {
+			o.heard(e.node, e.request, e.body)
+		}
+	})
+	oracle.On(l, func(o *endsOracle, _ *oracle.Call, e world.Sending) { o.saying(e.Node, e.Conn, e.Body) })
+	oracle.On(l, func(o *endsOracle, _ *oracle.Call, e world.Replying) { o.replied(e.Node, e.Request) })
+	oracle.On(l, func(o *endsOracle, _ *oracle.Call, e world.LinkLost) { o.lost(e.Node, e.Peer) })
+	oracle.On(l, func(o *endsOracle, _ *oracle.Call, e pd.Outcome) { o.delivered(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *endsOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
+}
+
 // endsLife is what one life has heard, and the words that it has not answered.
 type endsLife struct {
 	ends    []heardEnd  `snap:"skip"`
@@ -87,7 +100,7 @@ type endAnswered struct {
 	count uint32
 }
 
-func (or *endsOracle) begin() {
+func (or *endsOracle) reset(int) {
 	or.answered = or.answered[:0]
 	or.plays = slices.ContainsFunc(or.w.Source.Jobs, func(j plan.Job) bool { return j.Said[pd.Tells] })
 }

@@ -11,8 +11,8 @@ import (
 
 var checkWithdrawn = oracle.NewCheck("S4", "pages that engines take back")
 
-// OnShared: peers may read pages that an engine goes on reading.
-func (o *OfEngines) OnShared(n *world.Node, c *pd.Command) {
+// shared notes that peers may read pages that an engine goes on reading.
+func (or *lentOracle) shared(n *world.Node, c *pd.Command) {
 	for i, p := range c.Pages {
 		key := c.Body.(*engine.Share).Keys[i]
 		if at, ready := pd.ReadyAt(n, key); !ready || at.Index != p.Index || at.Generation != p.Generation {
@@ -23,19 +23,18 @@ func (o *OfEngines) OnShared(n *world.Node, c *pd.Command) {
 		pg.Pins++
 		n.Pool.Touch(p.Index)
 		hash := pd.KeyHashOf(n, key)
-		o.pages.ready(n, hash)
-		o.cache.shared(n, p.Index, hash)
+		or.all().pages.ready(n, hash)
+		or.all().cache.shared(n, p.Index, hash)
 	}
 }
 
-// OnWithdrawn: they are its own again. Nobody reads them, and nobody can begin to.
-func (o *OfEngines) OnWithdrawn(n *world.Node, c *pd.Command) {
-	w := o.truth.w
+// withdrawn checks that pages which are the engine's own again are read by nobody, and that no read of them can begin.
+func (or *lentOracle) withdrawn(n *world.Node, c *pd.Command) {
+	w := or.w
 	share := &w.Commands[c.Target-1]
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
-	or := &o.lent
 	or.judged(checkWithdrawn)
-	if id, page := o.loans.lentTo(n, c.Pages); id != 0 {
+	if id, page := or.all().loans.lentTo(n, c.Pages); id != 0 {
 		or.fail(checkWithdrawn, "node %d gives its engine page %d back for ticket %d while grant %d lets it be read",
 			n.It(), n.ItsPage(page), oracle.Ticket(c.Target), n.ItsGrant(id))
 		return
@@ -57,6 +56,6 @@ func (o *OfEngines) OnWithdrawn(n *world.Node, c *pd.Command) {
 		}
 		pg.Reserved = reserve
 		n.Pool.Touch(p.Index)
-		o.cache.withdrawn(n, p.Index)
+		or.all().cache.withdrawn(n, p.Index)
 	}
 }

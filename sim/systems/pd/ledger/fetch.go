@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -29,6 +30,30 @@ var (
 type fetchOracle struct {
 	judge
 	perLife[fetchLife]
+}
+
+func (*fetchOracle) listen(l *oracle.Listen[fetchOracle]) {
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.Stepping) { o.fetchesDue(e.Node) })
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.Importing) { o.importing(e.Node, e.Effect) })
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.Imported) { o.importEnded(e.Node, e.Corr, e.Code) })
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.TransferDone) {
+		o.readFailed(e.Node, e.Transfer, e.Code)
+	})
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e world.Scattered) { o.scattered(e.Ticket, e.Code) })
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e pd.Commanded) {
+		switch e.Command.Want {
+		case plan.WantFetch:
+			o.fetchGiven(e.Node, e.Ticket)
+		case plan.WantAbort:
+			o.aborted(e.Command.Target)
+		}
+	})
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e pd.Fetched) { o.fetchEnded(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *fetchOracle, _ *oracle.Call, e counted) {
+		if e.node.Delays {
+			o.fetches(e.node, e.stats)
+		}
+	})
 }
 
 type fetchLife struct {

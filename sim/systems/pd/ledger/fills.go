@@ -27,6 +27,12 @@ var (
 // fillsOracle judges what reads store.
 type fillsOracle struct{ judge }
 
+func (*fillsOracle) listen(l *oracle.Listen[fillsOracle]) {
+	oracle.On(l, func(o *fillsOracle, _ *oracle.Call, e world.TransferDone) { o.heardOf(e.Transfer, e.Code) })
+	oracle.On(l, func(o *fillsOracle, _ *oracle.Call, e world.Loaded) { o.reading(e.Transfer, e.Pair) })
+	oracle.On(l, func(o *fillsOracle, _ *oracle.Call, e world.ReadPassed) { o.passed(e.Transfer, e.Pair) })
+}
+
 // fetching checks a Transfer that reads as it leaves the machine: its pages are fresh, and
 // nobody else's until it is settled.
 func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair) {

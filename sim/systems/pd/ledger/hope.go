@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -26,6 +27,29 @@ var (
 type hopeOracle struct {
 	judge
 	perLife[hopeLife]
+}
+
+func (*hopeOracle) listen(l *oracle.Listen[hopeOracle]) {
+	oracle.On(l, func(o *hopeOracle, _ *oracle.Call, e pd.Commanded) {
+		if e.Command.Want == plan.WantGet || e.Command.Want == plan.WantLook {
+			o.given(e.Node, e.Ticket)
+		}
+	})
+	oracle.On(l, func(o *hopeOracle, _ *oracle.Call, e pd.Got) { o.gaveUp(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *hopeOracle, _ *oracle.Call, e world.Observed) {
+		switch e.Effect.Fact {
+		case effects.FactFillLost:
+			o.lost(e.Node, e.Effect.ID)
+		case effects.FactAllocRefused:
+			o.refusal(e.Node, e.Effect.Code)
+		}
+	})
+	oracle.On(l, func(o *hopeOracle, _ *oracle.Call, e counted) {
+		o.afterStep(e.node)
+		if e.node.Delays {
+			o.waitsForKept(e.node)
+		}
+	})
 }
 
 type hopeLife struct {

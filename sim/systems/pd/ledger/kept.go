@@ -31,6 +31,39 @@ type keptOracle struct {
 	lends protocol.AscendBatchedLookupAndGetRetMsg `snap:"scratch"`
 }
 
+func (*keptOracle) listen(l *oracle.Listen[keptOracle]) {
+	oracle.On(l, func(o *keptOracle, c *oracle.Call, e *effects.Drop) { o.dropping(o.node(c), e) })
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e asked) {
+		if e.channel == effects.ChannelInit {
+			o.handsShaken(e.node)
+		}
+		o.offerAt(e.node, e.request, e.body)
+	})
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e world.Replied) { o.lent(e.Node, e.Conn, e.Corr, e.Body) })
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e world.Sending) { o.asking(e.Node, e.Conn, e.Corr, e.Body) })
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e world.LinkLost) {
+		o.outOfReach(e.Node, e.Peer, effects.PeerLost)
+	})
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e pd.Commanded) {
+		switch e.Command.Want {
+		case pd.WantGiveUp:
+			o.letsGo(e.Node, e.Command)
+		case plan.WantContains:
+			o.containing(e.Node, e.Command)
+		case plan.WantAbandon:
+			o.abandoned(e.Node, e.Command.Job)
+		}
+	})
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e pd.Outcome) {
+		if e.Command.Want == pd.WantGiveUp && e.Effect.Code == effects.OK {
+			o.left(e.Node, e.Command)
+		}
+	})
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e pd.Contained) { o.contained(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e pd.Kept) { o.told(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e pd.DoneSent) { o.endSaid(e.Node, e.Message, e.Taken) })
+}
+
 type keptLife struct {
 	kept      []keptOffer           // but for some that are over
 	here      []bool                `snap:"scratch"` // of the chunks that this step's Contains asks for

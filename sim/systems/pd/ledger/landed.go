@@ -19,6 +19,14 @@ type landedOracle struct {
 	perLife[landedLife]
 }
 
+func (*landedOracle) listen(l *oracle.Listen[landedOracle]) {
+	oracle.On(l, func(o *landedOracle, _ *oracle.Call, e world.Granting) {
+		o.took(e.Node, e.Effect.Pages, e.Effect.Peer)
+	})
+	oracle.On(l, func(o *landedOracle, _ *oracle.Call, e world.Transferring) { o.reads(e.Node, e.Effect) })
+	oracle.On(l, func(o *landedOracle, _ *oracle.Call, e world.LinkLost) { o.gone(e.Node, e.Peer) })
+}
+
 type landedLife struct {
 	callers []caller `snap:"skip"`
 }

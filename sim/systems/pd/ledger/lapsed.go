@@ -20,6 +20,15 @@ type lapsedOracle struct {
 	perLife[lapsing]
 }
 
+func (*lapsedOracle) listen(l *oracle.Listen[lapsedOracle]) {
+	oracle.On(l, func(o *lapsedOracle, _ *oracle.Call, e pd.Got) { o.toldMissing(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *lapsedOracle, _ *oracle.Call, e world.Observed) {
+		if e.Effect.Fact == effects.FactLapsed {
+			o.toldLapsed(e.Node, e.Effect)
+		}
+	})
+}
+
 // lapsing is what the ledger knows of the ends of what one life keeps, by chunk.
 type lapsing struct {
 	first   map[uint32]int64 // when it was first whole here

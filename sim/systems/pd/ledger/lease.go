@@ -20,6 +20,11 @@ var (
 // leaseOracle judges accesses by the clocks of both ends.
 type leaseOracle struct{ judge }
 
+func (*leaseOracle) listen(l *oracle.Listen[leaseOracle]) {
+	oracle.On(l, func(o *leaseOracle, _ *oracle.Call, e world.Submitted) { o.submitting(e.Node, e.Transfer) })
+	oracle.On(l, func(o *leaseOracle, _ *oracle.Call, e world.EpochSubmitted) { o.submitting(e.Node, e.Transfer) })
+}
+
 // promised notes what a holder is told with the answer to a request: how long a grant
 // stands from now on.
 func (or *leaseOracle) promised(n *world.Node, r *world.Request, g *world.Grant) {

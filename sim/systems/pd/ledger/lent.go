@@ -33,6 +33,24 @@ type lentOracle struct {
 	perLife[lentLife]
 }
 
+func (*lentOracle) listen(l *oracle.Listen[lentOracle]) {
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e pd.Given) {
+		if e.Command.Want == plan.WantReserve {
+			o.given(e.Node, e.Ticket)
+		}
+	})
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e pd.Reserved) { o.reserved(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e pd.Returned) { o.lentBack(e.Node, e.Command) })
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e pd.Stored) { o.stored(e.Node, e.Command) })
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e pd.Shared) { o.shared(e.Node, e.Command) })
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e pd.Withdrawn) { o.withdrawn(e.Node, e.Command) })
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e pd.Releasing) { o.releasing(e.Node, e.Ticket) })
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e world.Transferring) {
+		o.transferring(e.Node, e.Transfer, e.Effect)
+	})
+	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e world.TransferSettled) { o.settled(e.Transfer) })
+}
+
 type lentLife struct {
 	reserves []effects.Ticket `snap:"skip"` // that engines gave, but for some that are over
 }

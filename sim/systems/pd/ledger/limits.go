@@ -25,6 +25,13 @@ type limitsOracle struct {
 	perLife[limitsLife]
 }
 
+func (*limitsOracle) listen(l *oracle.Listen[limitsOracle]) {
+	oracle.On(l, func(o *limitsOracle, _ *oracle.Call, e world.Started) { o.at(e.Node).most = pd.LimitsOf(e.Node) })
+	oracle.On(l, func(o *limitsOracle, _ *oracle.Call, e world.Stepping) { o.happened(e.Node, e.Event) })
+	oracle.On(l, func(o *limitsOracle, _ *oracle.Call, e world.Wanted) { o.wants(e.Node, e.Effect) })
+	oracle.On(l, func(o *limitsOracle, c *oracle.Call, _ oracle.Stepped) { o.afterStep(o.node(c)) })
+}
+
 // limitsLife is what a life has outstanding, by kind as in what it said that this may be.
 type limitsLife struct {
 	most   effects.Limits   `snap:"skip"`
@@ -34,9 +41,6 @@ type limitsLife struct {
 }
 
 func (s *limitsLife) empty() { *s = limitsLife{copies: s.copies[:0], held: s.held[:0]} }
-
-// started asks what a life may have outstanding.
-func (or *limitsOracle) started(n *world.Node) { or.at(n).most = pd.LimitsOf(n) }
 
 // happened counts down what an event completes.
 func (or *limitsOracle) happened(n *world.Node, ev effects.Event) {

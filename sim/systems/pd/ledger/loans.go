@@ -22,6 +22,11 @@ var (
 // loansOracle judges what is lent to be read.
 type loansOracle struct{ judge }
 
+func (*loansOracle) listen(l *oracle.Listen[loansOracle]) {
+	oracle.On(l, func(o *loansOracle, _ *oracle.Call, e world.Publishing) { o.publishing(e.Node, e.Pages) })
+	oracle.On(l, func(o *loansOracle, _ *oracle.Call, e world.Lending) { o.lending(e.Node, e.Grant) })
+}
+
 // lending checks that what may be loaded from now on stays what it is: nobody stores into it, and
 // a sender has it from its engine.
 func (or *loansOracle) lending(n *world.Node, g *world.Grant) {

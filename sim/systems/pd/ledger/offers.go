@@ -28,6 +28,24 @@ type offersOracle struct {
 	perLife[offersLife]
 }
 
+func (*offersOracle) listen(l *oracle.Listen[offersOracle]) {
+	oracle.On(l, func(o *offersOracle, _ *oracle.Call, e world.Received) {
+		if effects.Channel(e.Delivery.B) == effects.ChannelDone {
+			o.doneHeard(e.Node, e.Delivery.Body)
+		}
+	})
+	oracle.On(l, func(o *offersOracle, _ *oracle.Call, e world.Replied) {
+		o.acked(e.Node, e.Conn.Under(e.Corr).Offer, e.Body)
+	})
+	oracle.On(l, func(o *offersOracle, _ *oracle.Call, e world.Sending) { o.offering(e.Node, e.Conn, e.Body) })
+	oracle.On(l, func(o *offersOracle, _ *oracle.Call, e pd.DoneSent) { o.saying(e.Node, e.Message) })
+	oracle.On(l, func(o *offersOracle, _ *oracle.Call, e counted) {
+		if e.node.Lends || e.node.Pulls {
+			o.takenBack(e.node)
+		}
+	})
+}
+
 type offersLife struct {
 	over []*world.Grant // to read, of which the machine is told in this step that they are
 }

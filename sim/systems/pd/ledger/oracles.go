@@ -3,8 +3,8 @@
 package ledger
 
 import (
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/coverage"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
@@ -15,167 +15,176 @@ import (
 // nothing of a run, and believe no machine: what they know they have from drivers, but for what machine_pd.go asks.
 // Each check names its property in docs/safety.md; hooks.go says what oracles are told, and when.
 type Oracles struct {
+	limits   limitsOracle
 	truth    truth
-	aborted  abortedOracle
-	absent   absentOracle
-	attempts attemptsOracle
+	counts   countsOracle
+	quiet    quietOracle
+	why      whyOracle
+	lent     lentOracle
+	loans    loansOracle
+	pages    pagesOracle
+	fills    fillsOracle
+	lease    leaseOracle
+	share    shareOracle
+	rest     restOracle
 	again    againOracle
+	attempts attemptsOracle
 	bearer   bearerOracle
 	both     bothOracle
+	severed  severedOracle
+	scatter  scatterOracle
+	refused  refusedOracle
+	aborted  abortedOracle
+	absent   absentOracle
 	breaker  breakerOracle
-	cache    cacheOracle
-	claimed  claimedOracle
-	claims   claimsOracle
-	comm     commOracle
-	counts   countsOracle
-	places   displacedOracle
-	ends     endsOracle
-	fetch    fetchOracle
-	fills    fillsOracle
-	hope     hopeOracle
-	kept     keptOracle
-	landed   landedOracle
-	lapsed   lapsedOracle
-	lease    leaseOracle
-	lent     lentOracle
-	limits   limitsOracle
-	loans    loansOracle
-	offers   offersOracle
-	arena    arenaOracle
-	second   secondOracle
-	pages    pagesOracle
-	plains   plainsOracle
-	pressure pressureOracle
-	promises promisesOracle
-	prompt   promptOracle
 	proxy    proxyOracle
-	queue    queueOracle
-	quiet    quietOracle
-	reads    readsOracle
-	recall   recallOracle
+	promises promisesOracle
 	shared   sharedOracle
 	blocks   registeredOracle
-	refused  refusedOracle
-	renew    renewOracle
-	rest     restOracle
-	scatter  scatterOracle
-	severed  severedOracle
-	share    shareOracle
+	recall   recallOracle
+	comm     commOracle
 	stuck    stuckOracle
-	why      whyOracle
+	plains   plainsOracle
+	claims   claimsOracle
+	lapsed   lapsedOracle
+	claimed  claimedOracle
+	queue    queueOracle
+	hope     hopeOracle
+	ends     endsOracle
+	prompt   promptOracle
+	landed   landedOracle
+	places   displacedOracle
+	cache    cacheOracle
+	kept     keptOracle
+	renew    renewOracle
+	fetch    fetchOracle
+	offers   offersOracle
+	pressure pressureOracle
+	free     freeOracle
+	arena    arenaOracle
+	reads    readsOracle
+	second   secondOracle
 	words    wordsOracle
 }
 
-// The same oracles, for who tells them of one thing.
-type (
-	OfNetwork Oracles // connections and messages
-	OfPlanes  Oracles // links, grants, transfers, copies, and what they do to pages
-	OfEpochs  Oracles // communicators
-	OfEngines Oracles // commands, their outcomes, and what engines read
-)
+// Ledger is the oracles of ranks as one, whose parts read each other's records. Of one happening the parts hear in the
+// order of this list: the first that finds a promise broken tells the story.
+var Ledger = oracle.Of("ledger", "ranks keep the promises of docs/safety.md", func(l *oracle.Listen[Oracles]) {
+	add(l, func(o *Oracles) *limitsOracle { return &o.limits })
+	add(l, func(o *Oracles) *truth { return &o.truth })
+	add(l, func(o *Oracles) *countsOracle { return &o.counts })
+	add(l, func(o *Oracles) *quietOracle { return &o.quiet })
+	add(l, func(o *Oracles) *whyOracle { return &o.why })
+	add(l, func(o *Oracles) *lentOracle { return &o.lent })
+	add(l, func(o *Oracles) *loansOracle { return &o.loans })
+	add(l, func(o *Oracles) *pagesOracle { return &o.pages })
+	add(l, func(o *Oracles) *fillsOracle { return &o.fills })
+	add(l, func(o *Oracles) *leaseOracle { return &o.lease })
+	add(l, func(o *Oracles) *shareOracle { return &o.share })
+	add(l, func(o *Oracles) *restOracle { return &o.rest })
+	add(l, func(o *Oracles) *againOracle { return &o.again })
+	add(l, func(o *Oracles) *attemptsOracle { return &o.attempts })
+	add(l, func(o *Oracles) *bearerOracle { return &o.bearer })
+	add(l, func(o *Oracles) *bothOracle { return &o.both })
+	add(l, func(o *Oracles) *severedOracle { return &o.severed })
+	add(l, func(o *Oracles) *scatterOracle { return &o.scatter })
+	add(l, func(o *Oracles) *refusedOracle { return &o.refused })
+	add(l, func(o *Oracles) *abortedOracle { return &o.aborted })
+	add(l, func(o *Oracles) *absentOracle { return &o.absent })
+	add(l, func(o *Oracles) *breakerOracle { return &o.breaker })
+	add(l, func(o *Oracles) *proxyOracle { return &o.proxy })
+	add(l, func(o *Oracles) *promisesOracle { return &o.promises })
+	add(l, func(o *Oracles) *sharedOracle { return &o.shared })
+	add(l, func(o *Oracles) *registeredOracle { return &o.blocks })
+	add(l, func(o *Oracles) *recallOracle { return &o.recall })
+	add(l, func(o *Oracles) *commOracle { return &o.comm })
+	add(l, func(o *Oracles) *stuckOracle { return &o.stuck })
+	add(l, func(o *Oracles) *plainsOracle { return &o.plains })
+	add(l, func(o *Oracles) *claimsOracle { return &o.claims })
+	add(l, func(o *Oracles) *lapsedOracle { return &o.lapsed })
+	add(l, func(o *Oracles) *claimedOracle { return &o.claimed })
+	add(l, func(o *Oracles) *queueOracle { return &o.queue })
+	add(l, func(o *Oracles) *hopeOracle { return &o.hope })
+	add(l, func(o *Oracles) *endsOracle { return &o.ends })
+	add(l, func(o *Oracles) *promptOracle { return &o.prompt })
+	add(l, func(o *Oracles) *landedOracle { return &o.landed })
+	add(l, func(o *Oracles) *displacedOracle { return &o.places })
+	add(l, func(o *Oracles) *cacheOracle { return &o.cache })
+	add(l, func(o *Oracles) *keptOracle { return &o.kept })
+	add(l, func(o *Oracles) *renewOracle { return &o.renew })
+	add(l, func(o *Oracles) *fetchOracle { return &o.fetch })
+	add(l, func(o *Oracles) *offersOracle { return &o.offers })
+	add(l, func(o *Oracles) *pressureOracle { return &o.pressure })
+	add(l, func(o *Oracles) *freeOracle { return &o.free })
+	add(l, func(o *Oracles) *arenaOracle { return &o.arena })
+	add(l, func(o *Oracles) *readsOracle { return &o.reads })
+	add(l, func(o *Oracles) *secondOracle { return &o.second })
+	add(l, func(o *Oracles) *wordsOracle { return &o.words })
+})
 
-// Of has them look at a cluster.
+// A member is one of the oracles.
+type member[P any] interface {
+	*P
+	seat(w *pd.Cluster, all *Oracles)
+}
+
+// members has each oracle of a run take its seat; see add.
+var members []seated
+
+// seated finds an oracle among those of a run.
+type seated func(*Oracles) interface {
+	seat(w *pd.Cluster, all *Oracles)
+}
+
+// add registers an oracle. It subscribes in its method listen, if it has one. One that has a method reset is called
+// when a run begins, with the number of nodes. One that keeps records of lives ([perLife]) begins them anew with each
+// incarnation, before anything else is reported of that.
+func add[P any, M member[P]](l *oracle.Listen[Oracles], at func(*Oracles) *P) {
+	members = append(members, func(o *Oracles) interface{ seat(*pd.Cluster, *Oracles) } { return M(at(o)) })
+	part, zero := oracle.Part(l, at), any(new(P))
+	if _, is := zero.(ofLives); is {
+		oracle.On(part, func(o *P, _ *oracle.Call, e world.Started) { any(o).(ofLives).begin(e.Node) })
+	}
+	if x, is := zero.(interface{ listen(*oracle.Listen[P]) }); is {
+		x.listen(part)
+	}
+}
+
+// Of has the oracles look at a cluster.
 func (o *Oracles) Of(w *pd.Cluster) {
-	for _, j := range []*judge{
-		&o.truth.judge,
-		&o.aborted.judge, &o.absent.judge, &o.attempts.judge,
-		&o.bearer.judge, &o.both.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
-		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
-		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
-		&o.lent.judge, &o.limits.judge, &o.loans.judge, &o.offers.judge,
-		&o.arena.judge, &o.second.judge,
-		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
-		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
-		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge, &o.shared.judge,
-		&o.rest.judge, &o.prompt.judge, &o.again.judge, &o.stuck.judge, &o.places.judge, &o.refused.judge, &o.words.judge,
-		&o.severed.judge, &o.plains.judge, &o.ends.judge, &o.proxy.judge, &o.blocks.judge,
-	} {
-		j.w, j.others = w, o
+	for _, m := range members {
+		m(o).seat(w, o)
 	}
 }
 
 // Begin makes them ready for a run of a cluster.
 func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.Of(w)
-	o.truth.begin()
-	o.again.begin(nodes)
-	o.recall.begin()
-	o.ends.begin()
-	o.shared.begin()
-	o.comm.through, o.stuck.links = o.comm.through[:0], o.stuck.links[:0]
-	nodes = w.Source.NodeCount()
-	o.aborted.room(nodes)
-	o.absent.room(nodes)
-	o.attempts.room(nodes)
-	o.arena.room(nodes)
-	o.both.room(nodes)
-	o.breaker.room(nodes)
-	o.cache.room(nodes)
-	o.claims.room(nodes)
-	o.claimed.room(nodes)
-	o.places.room(nodes)
-	o.ends.room(nodes)
-	o.fetch.room(nodes)
-	o.hope.room(nodes)
-	o.kept.room(nodes)
-	o.landed.room(nodes)
-	o.lapsed.room(nodes)
-	o.lent.room(nodes)
-	o.limits.room(nodes)
-	o.offers.room(nodes)
-	o.plains.room(nodes)
-	o.pressure.room(nodes)
-	o.prompt.room(nodes)
-	o.proxy.room(nodes)
-	o.queue.room(nodes)
-	o.refused.room(nodes)
-	o.renew.room(nodes)
-	o.severed.room(nodes)
-	o.blocks.room(nodes)
-	o.shared.room(nodes)
-	o.words.room(nodes)
-}
-
-// Started tells them that a node begins a life, with that memory.
-func (o *Oracles) Started(n *world.Node, b effects.BufferID) {
-	o.aborted.begin(n)
-	o.absent.begin(n)
-	o.attempts.begin(n)
-	o.arena.begin(n)
-	o.both.begin(n)
-	o.breaker.begin(n)
-	o.cache.begin(n)
-	o.claims.begin(n)
-	o.claimed.begin(n)
-	o.places.begin(n)
-	o.ends.perLife.begin(n)
-	o.fetch.begin(n)
-	o.hope.begin(n)
-	o.kept.begin(n)
-	o.landed.begin(n)
-	o.lapsed.begin(n)
-	o.lent.begin(n)
-	o.limits.begin(n)
-	o.limits.started(n)
-	o.offers.begin(n)
-	o.plains.begin(n)
-	o.pressure.begin(n)
-	o.prompt.begin(n)
-	o.proxy.begin(n)
-	o.queue.begin(n)
-	o.refused.begin(n)
-	o.renew.begin(n)
-	o.severed.begin(n)
-	o.blocks.begin(n)
-	o.shared.perLife.begin(n)
-	o.words.begin(n)
-	o.truth.started(n, b)
+	for _, m := range members {
+		x := m(o)
+		if r, is := x.(interface{ reset(nodes int) }); is {
+			r.reset(nodes)
+		}
+		if r, is := x.(ofLives); is {
+			r.room(w.Source.NodeCount())
+		}
+	}
 }
 
 // A judge is what each oracle is: one who looks at a world, and at what the others know.
 type judge struct {
 	w      *pd.Cluster `snap:"share"` // cloned says which
 	others *Oracles    `snap:"share"`
+}
+
+func (j *judge) seat(w *pd.Cluster, all *Oracles) { j.w, j.others = w, all }
+
+// node is the node that a call is about.
+func (j *judge) node(c *oracle.Call) *world.Node { return j.w.Nodes[c.Node()] }
+
+// recounts says whether what is slow to count is counted after this step of n. The worlds of an explorer never get old.
+func (j *judge) recounts(n *world.Node) bool {
+	return n.Steps%recountEvery == 1 || j.w.Seed >= draw.RestlessSeed
 }
 
 // judged counts that checks say something: that what they look at is as was promised, or else they fail.
@@ -195,6 +204,12 @@ func (j *judge) fail(c oracle.Check, format string, args ...any) {
 
 func (j *judge) all() *Oracles { return j.others }
 func (j *judge) truth() *truth { return &j.others.truth }
+
+// ofLives is an oracle that keeps records of the present incarnation of each node.
+type ofLives interface {
+	room(nodes int)
+	begin(n *world.Node)
+}
 
 // perLife is what an oracle remembers of the present life of each node.
 type perLife[S any] struct{ lives []S }

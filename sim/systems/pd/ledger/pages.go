@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -27,6 +28,29 @@ var (
 
 // pagesOracle judges pages that others may write.
 type pagesOracle struct{ judge }
+
+func (*pagesOracle) listen(l *oracle.Listen[pagesOracle]) {
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Granting) { o.granting(e.Node, e.Effect) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Revoked) { o.revoked(e.Node, e.Grant) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Unmapped) { o.unmapped(e.Node, e.Grant) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Flying) { o.flying(e.Transfer, e.Pair) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Flown) { o.flown(e.Transfer, e.Pair) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Stored) { o.storing(e.Transfer, e.Pair, e.Half) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Passed) { o.passing(e.Transfer, e.Pair) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Landed) { o.landed(e.Transfer) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Carrying) { o.carried(e.Node, e.Effect) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Storing) { o.takes(e.Node, e.Effect) })
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e world.Observed) {
+		if e.Effect.Fact == effects.FactReady {
+			o.ready(e.Node, e.Effect.ID)
+		}
+	})
+	oracle.On(l, func(o *pagesOracle, _ *oracle.Call, e pd.Stored) {
+		for _, key := range e.Command.Body.(*engine.Store).Keys {
+			o.ready(e.Node, pd.KeyHashOf(e.Node, key))
+		}
+	})
+}
 
 // granting checks that pages which may be written from now on are nobody else's.
 func (or *pagesOracle) granting(n *world.Node, e *effects.Grant) {

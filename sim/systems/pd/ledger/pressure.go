@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -25,6 +26,20 @@ var (
 type pressureOracle struct {
 	judge
 	perLife[pressureLife]
+}
+
+func (*pressureOracle) listen(l *oracle.Listen[pressureOracle]) {
+	oracle.On(l, func(o *pressureOracle, _ *oracle.Call, e pd.Given) {
+		if e.Command.Want == plan.WantPut && e.Node.Pulls {
+			o.given(e.Node, e.Ticket)
+		}
+	})
+	oracle.On(l, func(o *pressureOracle, _ *oracle.Call, e counted) {
+		if e.node.Pulls {
+			o.turns(e.node)
+			o.pressed(e.node, e.stats)
+		}
+	})
 }
 
 type pressureLife struct {

@@ -24,6 +24,12 @@ var (
 // promisesOracle judges what is told of puts that ended.
 type promisesOracle struct{ judge }
 
+func (*promisesOracle) listen(l *oracle.Listen[promisesOracle]) {
+	oracle.On(l, func(o *promisesOracle, _ *oracle.Call, e pd.PutOK) { o.putOK(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *promisesOracle, _ *oracle.Call, e pd.Notified) { o.told(e.Node, e.Message, e.Taken) })
+	oracle.On(l, func(o *promisesOracle, _ *oracle.Call, e counted) { o.together(e.node) })
+}
+
 // putOK checks that a put which went well left every chunk at the receiver.
 func (or *promisesOracle) putOK(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	or.judged(checkPutOK)

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -29,6 +30,34 @@ var (
 type promptOracle struct {
 	judge
 	perLife[promptLife]
+}
+
+func (*promptOracle) listen(l *oracle.Listen[promptOracle]) {
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e asked) { o.heard(e.node, e.channel, e.request, e.conn) })
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e world.LinkLost) { o.peerLost(e.Node, e.Peer, e.Theirs) })
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e world.LandedTold) {
+		o.landedPartly(e.Node, e.Transfer, e.Complete)
+	})
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e world.Transferring) {
+		o.transferring(e.Node, e.Transfer, e.Effect)
+	})
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e pd.Commanded) {
+		if e.Command.Want == plan.WantAbandon {
+			o.abandoned(e.Node, e.Command.Job)
+		}
+	})
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e pd.Outcome) {
+		switch {
+		case e.Command.Want != plan.WantAbandon:
+		case e.Effect.Code == effects.OK:
+			o.abandonEnded(e.Node, e.Command.Job)
+		default:
+			o.abandonRefused(e.Node, e.Command.Job)
+		}
+	})
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e pd.Fetched) { o.fetchEnded(e.Node) })
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e pd.PutEnded) { o.putEnded(e.Node, e.Effect) })
+	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e counted) { o.afterStep(e.node, e.stats) })
 }
 
 // promptLife is what a machine hears in this step.
@@ -70,16 +99,16 @@ func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation, theirs
 }
 
 // heard notes that a peer shakes hands, which one that is gone has to before anything is given to it.
-func (or *promptOracle) heard(n *world.Node, d world.Delivery) {
+func (or *promptOracle) heard(n *world.Node, channel effects.Channel, request, conn uint64) {
 	my := or.at(n)
-	if len(my.gone) == 0 || effects.Channel(d.B) != effects.ChannelInit {
+	if len(my.gone) == 0 || channel != effects.ChannelInit {
 		return
 	}
-	if or.w.Requests[d.C-1].Noise { // A stranger's, in the name that everybody may know: a machine cannot tell.
+	if or.w.Requests[request-1].Noise { // A stranger's, in the name that everybody may know: a machine cannot tell.
 		my.gone = my.gone[:0]
 		return
 	}
-	c := or.w.ConnOf(d.A & (1<<32 - 1))
+	c := or.w.ConnOf(conn & (1<<32 - 1))
 	for _, l := range or.w.Links {
 		if c != nil && l.From == c.Client && l.FromLife == c.Life && l.Target == n.Pool {
 			my.gone = slices.DeleteFunc(my.gone, func(who effects.Incarnation) bool { return who == l.Us })

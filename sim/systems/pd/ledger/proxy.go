@@ -24,6 +24,13 @@ type proxyOracle struct {
 	perLife[proxyLife]
 }
 
+func (*proxyOracle) listen(l *oracle.Listen[proxyOracle]) {
+	oracle.On(l, func(o *proxyOracle, c *oracle.Call, e *effects.Opened) { o.opened(o.node(c), e) })
+	oracle.On(l, func(o *proxyOracle, _ *oracle.Call, e world.Opening) { o.connecting(e.Node, e.Conn) })
+	oracle.On(l, func(o *proxyOracle, _ *oracle.Call, e pd.Notified) { o.told(e.Node, e.Message, e.Taken) })
+	oracle.On(l, func(o *proxyOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
+}
+
 type proxyLife struct {
 	conn    uint64    `snap:"skip"` // the newest that it opens to the proxy
 	due     int64     `snap:"skip"` // when it must have tried again; 0: nothing failed

@@ -31,6 +31,21 @@ type queueOracle struct {
 	perLife[QueueLife]
 }
 
+func (*queueOracle) listen(l *oracle.Listen[queueOracle]) {
+	oracle.On(l, func(o *queueOracle, _ *oracle.Call, e asked) {
+		o.asked(e.node, e.request, e.channel, e.conn, e.body)
+	})
+	oracle.On(l, func(o *queueOracle, _ *oracle.Call, e world.Replying) { o.answered(e.Node, e.Request, e.Body) })
+	oracle.On(l, func(o *queueOracle, _ *oracle.Call, e world.ConnLost) { o.askerLost(e.Node, e.Conn) })
+	oracle.On(l, func(o *queueOracle, _ *oracle.Call, e world.TransferDone) {
+		if e.Transfer.Read {
+			o.readEnded(e.Node, e.Transfer)
+		}
+	})
+	oracle.On(l, func(o *queueOracle, _ *oracle.Call, e world.Cancelling) { o.stopped(e.Node, e.Transfer) })
+	oracle.On(l, func(o *queueOracle, _ *oracle.Call, e counted) { o.queues(e.node, e.stats) })
+}
+
 type QueueLife struct {
 	waiters  []waiter // in the order in which they came
 	granted  map[operation]effects.GrantID

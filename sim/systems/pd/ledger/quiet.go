@@ -18,6 +18,15 @@ var (
 // quietOracle judges what is left when nothing is under way any more.
 type quietOracle struct{ judge }
 
+func (*quietOracle) listen(l *oracle.Listen[quietOracle]) {
+	oracle.On(l, func(o *quietOracle, _ *oracle.Call, e world.Rested) { o.quiet(e.Node, e.When) })
+	oracle.On(l, func(o *quietOracle, _ *oracle.Call, e pd.Outcome) {
+		if e.Command.Want == plan.WantDrain && e.Effect.Code == effects.Expired {
+			o.gaveUp(e.Node)
+		}
+	})
+}
+
 // quiet checks that nothing is left in n's tables but ready chunks, links and what is remembered on purpose.
 func (or *quietOracle) quiet(n *world.Node, when string) {
 	w := or.w

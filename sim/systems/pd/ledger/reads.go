@@ -22,6 +22,11 @@ var (
 // readsOracle judges what engines are given to read.
 type readsOracle struct{ judge }
 
+func (*readsOracle) listen(l *oracle.Listen[readsOracle]) {
+	oracle.On(l, func(o *readsOracle, _ *oracle.Call, e pd.Got) { o.got(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *readsOracle, _ *oracle.Call, e pd.Read) { o.verify(e.Node, e.Job, e.Pages) })
+}
+
 // got pins what a Get delivered.
 func (or *readsOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	for _, p := range e.Pages {

@@ -25,8 +25,20 @@ type recallOracle struct {
 	reply  protocol.CacheQueryResponse `snap:"scratch"`
 }
 
+func (*recallOracle) listen(l *oracle.Listen[recallOracle]) {
+	oracle.On(l, func(o *recallOracle, _ *oracle.Call, e world.Received) {
+		if effects.Channel(e.Delivery.B) == effects.ChannelQuery {
+			o.heard(e.Node, e.Delivery.Body)
+		}
+	})
+	oracle.On(l, func(o *recallOracle, _ *oracle.Call, e world.Sending) { o.saying(e.Node, e.Conn, e.Body) })
+	oracle.On(l, func(o *recallOracle, _ *oracle.Call, e world.Replying) {
+		o.answering(e.Node, &o.w.Requests[e.Request-1], e.Body)
+	})
+}
+
 // begin empties it for a run.
-func (or *recallOracle) begin() { or.leases.begin() }
+func (or *recallOracle) reset(int) { or.leases.begin() }
 
 // saying notes a question as it leaves: a last word comes after all that reads under the lease.
 func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {

@@ -22,6 +22,12 @@ type refusedOracle struct {
 	shadows *pd.Shadows `snap:"share"`
 }
 
+func (*refusedOracle) listen(l *oracle.Listen[refusedOracle]) {
+	oracle.On(l, func(o *refusedOracle, _ *oracle.Call, e world.Stepping) { o.commanded(e.Node, e.Event) })
+	oracle.On(l, func(o *refusedOracle, _ *oracle.Call, e pd.Outcome) { o.outcome(e.Node, e.Effect) })
+	oracle.On(l, func(o *refusedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
+}
+
 // refusedLife is what is known of the command of this step.
 type refusedLife struct {
 	before  *rank.Rank     `snap:"scratch"` // the machine as it was

@@ -34,6 +34,34 @@ type registeredOracle struct {
 	end protocol.PushEnd          `snap:"scratch"`
 }
 
+func (*registeredOracle) listen(l *oracle.Listen[registeredOracle]) {
+	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Received) {
+		if effects.Channel(e.Delivery.B) == effects.ChannelRegister {
+			o.heard(e.Node, e.Delivery.C, e.Delivery.Body)
+		}
+	})
+	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Replied) {
+		o.replied(e.Node, e.Conn, e.Corr, e.Body)
+	})
+	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Sending) {
+		if e.Conn.Channel == effects.ChannelRegister {
+			o.asking(e.Node, e.Conn, e.Corr, e.Body)
+		}
+	})
+	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Replying) { o.answering(e.Node, e.Request, e.Body) })
+	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Publishing) {
+		if o.w.Flows.Alone() {
+			o.published(e.Node, e.Pages)
+		}
+	})
+	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Transferring) {
+		if o.w.Flows.Alone() {
+			o.transferring(e.Node, e.Transfer)
+		}
+	})
+	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
+}
+
 type registeredLife struct {
 	asked    []registeredAsk     // questions that are out
 	came     []registeredCame    // that came here and are not answered

@@ -27,6 +27,20 @@ type renewOracle struct {
 	by   uint64                `snap:"scratch"` // that request
 }
 
+func (*renewOracle) listen(l *oracle.Listen[renewOracle]) {
+	oracle.On(l, func(o *renewOracle, _ *oracle.Call, e asked) { o.asked(e.node, e.request, e.body) })
+	oracle.On(l, func(o *renewOracle, _ *oracle.Call, e world.Opening) { o.tries(e.Node, e.Conn) })
+	oracle.On(l, func(o *renewOracle, _ *oracle.Call, e world.Sending) { o.asking(e.Node, e.Conn, e.Body) })
+	oracle.On(l, func(o *renewOracle, _ *oracle.Call, e world.Replied) {
+		o.renewed(e.Node, e.Conn, e.Conn.Under(e.Corr).Asked, e.Body)
+	})
+	oracle.On(l, func(o *renewOracle, _ *oracle.Call, e counted) {
+		if e.node.Delays {
+			o.due(e.node)
+		}
+	})
+}
+
 // asked notes which loans an owner has to prolong as their reader asks it to: those that stand, and may last longer.
 func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 	or.owed, or.by = or.owed[:0], request

@@ -26,6 +26,15 @@ var (
 // restOracle judges what is left behind.
 type restOracle struct{ judge }
 
+func (*restOracle) listen(l *oracle.Listen[restOracle]) {
+	oracle.On(l, func(o *restOracle, _ *oracle.Call, e counted) {
+		if o.recounts(e.node) {
+			o.counted(e.node)
+		}
+	})
+	oracle.On(l, func(o *restOracle, _ *oracle.Call, e world.Rested) { o.rests(e.Node, e.When) })
+}
+
 // counted compares the connections and links that drivers have for n with those that its machine knows. One that is
 // nobody's is never closed.
 func (or *restOracle) counted(n *world.Node) {

@@ -18,6 +18,11 @@ var (
 // scatterOracle judges what device code is handed.
 type scatterOracle struct{ judge }
 
+func (*scatterOracle) listen(l *oracle.Listen[scatterOracle]) {
+	oracle.On(l, func(o *scatterOracle, _ *oracle.Call, e world.Scattering) { o.scattering(e.Node, e.Effect) })
+	oracle.On(l, func(o *scatterOracle, _ *oracle.Call, e world.Scattered) { o.scattered(e.Node, e.Ticket, e.Code) })
+}
+
 // scattering checks that a command's engine is handed its next chunks, whole and its own, from
 // pages that nothing stores into, and pins those until the engine's device code has read them.
 func (or *scatterOracle) scattering(n *world.Node, e *effects.Scatter) bool {

@@ -17,6 +17,15 @@ type severedOracle struct {
 	perLife[severedLife]
 }
 
+func (*severedOracle) listen(l *oracle.Listen[severedOracle]) {
+	oracle.On(l, func(o *severedOracle, _ *oracle.Call, e world.Stepping) { o.step(e.Node, e.Event) })
+	oracle.On(l, func(o *severedOracle, _ *oracle.Call, e world.Observed) {
+		if e.Effect.Fact == effects.FactLinkDown {
+			o.down(e.Node, e.Effect.Code)
+		}
+	})
+}
+
 type severedLife struct {
 	lane bool `snap:"scratch"` // this step is about the end of such a connection
 }

@@ -24,6 +24,14 @@ var (
 // shareOracle judges shares of tables.
 type shareOracle struct{ judge }
 
+func (*shareOracle) listen(l *oracle.Listen[shareOracle]) {
+	oracle.On(l, func(o *shareOracle, _ *oracle.Call, e counted) {
+		if o.recounts(e.node) {
+			o.givenBack(e.node, false)
+		}
+	})
+}
+
 // sharedNames are those of what peers have of the tables of a machine that are shared out between them.
 //
 //kvferry:table

@@ -35,6 +35,36 @@ type sharedOracle struct {
 	named  []int64  `snap:"scratch"` // of those that an answer does
 }
 
+func (*sharedOracle) listen(l *oracle.Listen[sharedOracle]) {
+	oracle.On(l, func(o *sharedOracle, c *oracle.Call, e *effects.Landed) { o.landing(o.node(c), e) })
+	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e world.Stepping) { o.step(e.Node, e.Event) })
+	oracle.On(l, func(o *sharedOracle, c *oracle.Call, e *effects.Close) { o.closing(o.node(c), e) })
+	oracle.On(l, func(o *sharedOracle, c *oracle.Call, _ *effects.Deliver) { o.at(o.node(c)).gave = true })
+	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e world.Received) {
+		if ch := effects.Channel(e.Delivery.B); ch == effects.ChannelLookup || ch == effects.ChannelPeerDone {
+			o.heard(e.Node, e.Delivery.C, e.Delivery.Body)
+		}
+	})
+	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e world.Replied) {
+		o.replied(e.Node, e.Conn)
+		o.pushHeard(e.Node, e.Conn, e.Corr, e.Body)
+	})
+	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e world.Sending) {
+		o.saying(e.Node, e.Conn, e.Body)
+		o.asking(e.Node, e.Conn, e.Corr, e.Body)
+	})
+	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e world.Replying) {
+		o.pushAnswered(e.Node, e.Request, e.Body)
+		o.answering(e.Node, e.Request, e.Body)
+	})
+	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e world.Observed) {
+		if e.Effect.Fact == effects.FactLinkDown {
+			o.down(e.Node)
+		}
+	})
+	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
+}
+
 // sharedLife is the step that a life is in.
 type sharedLife struct {
 	answered uint64      `snap:"skip"` // the connection on which it is answered
@@ -50,7 +80,7 @@ func (s *sharedLife) empty() {
 }
 
 // begin empties it for a run.
-func (or *sharedOracle) begin() { or.loans.begin() }
+func (or *sharedOracle) reset(int) { or.loans.begin() }
 
 // step notes what a step is about.
 func (or *sharedOracle) step(n *world.Node, ev effects.Event) {

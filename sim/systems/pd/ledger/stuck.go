@@ -26,6 +26,12 @@ type stuckOracle struct {
 	links []hung `snap:"skip"` // none in small worlds, whose time has no length
 }
 
+func (*stuckOracle) listen(l *oracle.Listen[stuckOracle]) {
+	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochSubmitted) { o.submits(e.Node, e.Link, e.Transfer) })
+	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochTold) { o.told(e.Node, e.Link, e.Event) })
+	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochEnded) { o.ends(e.Link, e.Transfer, e.Post) })
+}
+
 // hung is what hardware has of one link, and until when it may.
 type hung struct {
 	link, epoch       uint64

@@ -30,6 +30,59 @@ type truth struct {
 	stats   rank.Stats `snap:"scratch"` // what the machine that has made a step counts
 }
 
+// What the truth reports to the oracles beside it.
+type (
+	// counted: a machine has made a step. Its counts are compared with what drivers saw. Held is how many pages were in
+	// use before any of that.
+	//
+	// What is promised at once is promised for when a machine has no more work of that instant: it may cut what is much
+	// into steps, with its deadline at once (n.Busy). That this ends is a promise too (busyMax of package world).
+	counted struct {
+		node  *world.Node
+		stats *rank.Stats
+		held  int
+	}
+	// asked: a node gets a message on a channel of push or pull.
+	asked struct {
+		node    *world.Node
+		request uint64
+		channel effects.Channel
+		conn    uint64
+		body    []byte
+	}
+)
+
+var (
+	onCounted = oracle.NewHappening[counted]()
+	onAsked   = oracle.NewHappening[asked]()
+)
+
+func (*truth) listen(l *oracle.Listen[truth]) {
+	oracle.On(l, func(o *truth, _ *oracle.Call, e world.Started) { o.started(e.Node, e.Buffer) })
+	oracle.On(l, func(o *truth, _ *oracle.Call, e world.Stepping) { o.w.Count(e.Node, e.Kind, e.Event) })
+	oracle.On(l, func(o *truth, c *oracle.Call, _ oracle.Stepped) {
+		n := o.node(c)
+		o.stats = pd.StatsOf(n)
+		onCounted.Report(&o.w.Panel, n.ID, counted{n, &o.stats, n.Pool.Held})
+	})
+	oracle.On(l, func(o *truth, _ *oracle.Call, e world.Received) {
+		o.turn++
+		d := &e.Delivery
+		//exhaustive:ignore
+		switch ch := effects.Channel(d.B); ch { // These have oracles of their own.
+		case effects.ChannelDone, effects.ChannelQuery, effects.ChannelLookup, effects.ChannelPeerDone,
+			effects.ChannelRegister:
+		default:
+			onAsked.Report(&o.w.Panel, e.Node.ID, asked{e.Node, d.C, ch, d.A, d.Body})
+		}
+	})
+	oracle.On(l, func(o *truth, _ *oracle.Call, _ world.Replied) { o.turn++ })
+	oracle.On(l, func(o *truth, _ *oracle.Call, _ world.Sending) { o.turn++ })
+	oracle.On(l, func(o *truth, _ *oracle.Call, _ world.Replying) { o.turn++ })
+	oracle.On(l, func(o *truth, _ *oracle.Call, e world.Restarted) { o.w.RestartMeets(e.Node) })
+	oracle.On(l, func(o *truth, _ *oracle.Call, _ world.AnsweredClosed) { pd.Met(&o.w.Result, pd.AnsweredAfterClose) })
+}
+
 // A glance is what a message says that some oracle took for one of this kind. Several are told of each, and it is read
 // once.
 type glance[M any] struct {
@@ -100,8 +153,8 @@ type lifeID struct {
 	life uint32
 }
 
-// begin empties it for a run.
-func (or *truth) begin() {
+// reset empties it for a run.
+func (or *truth) reset(int) {
 	w := or.w
 	or.stored, or.lives = or.stored[:0], world.Emptied(or.lives)
 	for range w.Source.NodeCount() {
@@ -121,17 +174,6 @@ func (or *truth) started(n *world.Node, b effects.BufferID) {
 // incarnation is the identity of a life.
 func (or *truth) incarnation(node int32, life uint32) effects.Incarnation {
 	return or.lives[lifeID{node, life}]
-}
-
-// died forgets what a life's engine wanted.
-func (or *truth) died(n *world.Node) {
-	for _, t := range or.w.Undone.Some {
-		c := &or.w.Commands[t-1]
-		if c.Node == n.ID && c.Life == n.Life && (!c.Over || c.Held) {
-			c.Over, c.Held = true, false
-			or.w.Unfinished--
-		}
-	}
 }
 
 // named finds the key that a machine's hash means in this life.

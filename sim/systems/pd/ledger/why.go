@@ -25,6 +25,11 @@ var (
 // whyOracle judges what failures say.
 type whyOracle struct{ judge }
 
+func (*whyOracle) listen(l *oracle.Listen[whyOracle]) {
+	oracle.On(l, func(o *whyOracle, _ *oracle.Call, e pd.Outcome) { o.explained(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *whyOracle, _ *oracle.Call, e world.Observed) { o.explainedFact(e.Node, e.Effect) })
+}
+
 // stagesOf are those that a put can have been in when it ended with a code, beside those in which a driver says the
 // code.
 //

@@ -35,6 +35,32 @@ type wordsOracle struct {
 	lent protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
 }
 
+func (*wordsOracle) listen(l *oracle.Listen[wordsOracle]) {
+	oracle.On(l, func(o *wordsOracle, c *oracle.Call, e *effects.Opened) { o.opened(o.node(c), e) })
+	oracle.On(l, func(o *wordsOracle, _ *oracle.Call, e world.Replied) {
+		o.waited(e.Node, e.Conn, e.Conn.Under(e.Corr).Asked)
+		o.heard(e.Node, e.Conn, e.Body)
+	})
+	oracle.On(l, func(o *wordsOracle, _ *oracle.Call, e world.Sending) { o.saying(e.Node, e.Conn, e.Body) })
+	oracle.On(l, func(o *wordsOracle, _ *oracle.Call, e world.TransferSettled) { o.finished(e.Transfer) })
+	oracle.On(l, func(o *wordsOracle, _ *oracle.Call, e world.Revoked) { o.revoked(e.Node, e.Grant) })
+	oracle.On(l, func(o *wordsOracle, _ *oracle.Call, e world.Transferring) { o.transferring(e.Node, e.Transfer) })
+	oracle.On(l, func(o *wordsOracle, _ *oracle.Call, e pd.DoneSent) { o.endTold(e.Node, e.Message) })
+	oracle.On(l, func(o *wordsOracle, _ *oracle.Call, e world.Rested) {
+		if o.w.Healed {
+			o.rests(e.Node, e.When)
+		}
+	})
+	oracle.On(l, func(o *wordsOracle, _ *oracle.Call, e world.Observed) {
+		switch e.Effect.Fact {
+		case effects.FactLinkUp:
+			o.linked(e.Node, e.Effect.ID)
+		case effects.FactLinkDown:
+			o.down(e.Node)
+		}
+	})
+}
+
 // wordsLife is what peers told a life that it may read or write, and it has not said that it is finished with.
 type wordsLife struct {
 	given []givenBy `snap:"skip"`
