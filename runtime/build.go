@@ -14,9 +14,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/device"
-	"github.com/kvferry/kvferry/runtime/internal/aside"
+	"github.com/kvferry/kvferry/runtime/internal/asynclog"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
@@ -26,7 +26,7 @@ type building struct {
 	ctx     context.Context
 	cfg     *config.Config
 	options options
-	lines   *aside.Handler
+	lines   *asynclog.Handler
 	servers []control.Server
 	key     identity.Key // of this life; what the machine draws follows from it too
 
@@ -70,7 +70,7 @@ func (b *building) build() (*Node, error) {
 		return nil, refused(err)
 	}
 	b.world.log = log.With("node", shortID(draft.Incarnation()))
-	b.world.facts.lines, b.world.facts.caller = seldom.New(b.world.log), b.world.control.Caller
+	b.world.facts.lines, b.world.facts.caller = loglimit.New(b.world.log), b.world.control.Caller
 	b.world.tickets = newTicketTable(draft.Limits().Commands)
 	b.world.scatters = newScatters(b.mailbox)
 	if err := b.openPlanes(draft, &machine); err != nil {

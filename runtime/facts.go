@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // facts counts what the machine observed, by kind and code, and tells of what failed: one line for each cause and peer
 // in a while.
 type facts struct {
 	counts [factKinds][effects.CodeCount]atomic.Uint64
-	lines  *seldom.Log
+	lines  *loglimit.Log
 	caller func(effects.Conn) netip.Addr // where a connection that is served comes from
 	// answer is of whom it was told last that its answer makes no sense, and why: the put that ends with it is not told
 	// again.

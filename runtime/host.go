@@ -8,8 +8,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
-	"github.com/kvferry/kvferry/runtime/internal/aside"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/asynclog"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // HostConfig says what a Host runs.
@@ -37,7 +37,7 @@ type HostConfig struct {
 type Host struct {
 	hands
 	loop     *loop
-	lines    *aside.Handler // of the log, on their way
+	lines    *asynclog.Handler // of the log, on their way
 	drain    effects.CommandBody
 	observed func(*effects.Observe)
 	over     chan struct{} // closed when it has ended
@@ -55,7 +55,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	lines := aside.New(log.Handler()) // The loop does not wait for them.
+	lines := asynclog.New(log.Handler()) // The loop does not wait for them.
 	log = slog.New(lines)
 	box := newMailbox(orElse(cfg.Waiting, 1024), orElse(cfg.WaitingBytes, 4<<20))
 	transport, err := cfg.Control(control.Env{Servers: cfg.Servers, Sink: box, Log: log})
@@ -69,7 +69,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	h := &Host{hands: hands{control: transport, tickets: newTicketTable(orElse(cfg.Commands, 1024)), log: log},
 		lines: lines, drain: cfg.Drain, observed: cfg.Observed, over: make(chan struct{}), begun: make(chan struct{}, 1)}
-	h.facts.lines, h.facts.caller = seldom.New(log), transport.Caller
+	h.facts.lines, h.facts.caller = loglimit.New(log), transport.Caller
 	h.loop = newLoop(m, box, h)
 	h.begun <- struct{}{}
 	go h.loop.run()

@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
-	"github.com/kvferry/kvferry/runtime/internal/aside"
+	"github.com/kvferry/kvferry/runtime/internal/asynclog"
 )
 
 // bg is for log records, which no caller's context belongs to.
@@ -47,7 +47,7 @@ type Node struct {
 	batch    int // the most chunks of one command
 	keyBytes int // the longest key
 	log      *slog.Logger
-	lines    *aside.Handler // of log, on their way
+	lines    *asynclog.Handler // of log, on their way
 
 	machine machine // the loop's
 	loop    *loop
@@ -83,7 +83,7 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 		return nil, openFailed("randomness for the node's identity", "look at the system's source of it", err)
 	}
 	// Nothing that a node does waits for its log.
-	lines := aside.New(o.log.Handler())
+	lines := asynclog.New(o.log.Handler())
 	o.log = slog.New(lines)
 	b := building{ctx: ctx, cfg: cfg, options: o, lines: lines, servers: servers, key: key}
 	n, err := b.build()

@@ -21,9 +21,9 @@ func TestAnAttachedEngineGivesWayToNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := make(chan struct{})
-	r.s.door.Serve(l, "crowd", func(g *door.Guest) error { // As those that are turned away, but slower to go.
+	r.s.door.Serve(l, "crowd", func(g *door.Conn) error { // As those that are turned away, but slower to go.
 		defer g.Close()
-		g.Known()
+		g.MarkKnown()
 		known <- struct{}{}
 		_, err := io.Copy(io.Discard, g)
 		return err

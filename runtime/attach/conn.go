@@ -28,7 +28,7 @@ type conn struct {
 	id    session.Conn
 	conn  net.Conn
 	raw   syscall.RawConn
-	guest *door.Guest
+	guest *door.Conn
 	most  int // messages that may wait: more than an engine can have asked for
 
 	mu      sync.Mutex
@@ -88,7 +88,7 @@ func (c *conn) keep() {
 	defer c.mu.Unlock()
 	if !c.ending {
 		c.kept = true
-		c.guest.Work(1)
+		c.guest.AddWork(1)
 	}
 }
 
@@ -97,7 +97,7 @@ func (c *conn) begone() {
 	c.ending = true
 	if c.kept {
 		c.kept = false
-		c.guest.Work(-1)
+		c.guest.AddWork(-1)
 	}
 }
 
@@ -183,7 +183,7 @@ func frames(from io.Reader, most int, take func([]byte) bool) error {
 const stallMax = 10 * time.Second
 
 // serve is one connection.
-func (s *Server) serve(g *door.Guest) error {
+func (s *Server) serve(g *door.Conn) error {
 	defer g.Close()
 	accepted, ok := g.Conn.(*accepted)
 	if !ok {
@@ -210,7 +210,7 @@ func (s *Server) serve(g *door.Guest) error {
 			s.refuse(c, refused)
 			return false
 		}
-		g.Known()
+		g.MarkKnown()
 		return s.attach(c, p, body)
 	})
 	if first && p != nil {

@@ -30,8 +30,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
-	"github.com/kvferry/kvferry/runtime/internal/aside"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/asynclog"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // A Directory is a running directory. All methods are safe for concurrent use.
@@ -40,8 +40,8 @@ type Directory struct {
 	machine   *serve.Machine // of the loop; read between its steps
 	ports     []config.MonitorPorts
 	heartbeat string
-	lines     *seldom.Log
-	log       *aside.Handler // of lines that are on their way to cfg's handler
+	lines     *loglimit.Log
+	log       *asynclog.Handler // of lines that are on their way to cfg's handler
 }
 
 // Figures counts the entries of the directory's tables.
@@ -53,8 +53,8 @@ func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Direct
 	if log == nil {
 		log = slog.Default()
 	}
-	d := &Directory{log: aside.New(log.Handler())}
-	d.lines = seldom.New(slog.New(d.log))
+	d := &Directory{log: asynclog.New(log.Handler())}
+	d.lines = loglimit.New(slog.New(d.log))
 	host, err := runtime.OpenHost(runtime.HostConfig{
 		Servers: servers(cfg), Control: open, Log: log, Waiting: int(cfg.Bounds.Mailbox), Observed: d.observe,
 		WaitingBytes: 4 * cfg.Limits.MessageBytes,

@@ -165,7 +165,7 @@ func (e *end) run() {
 			pause = shortPause
 		case <-timer.C:
 		}
-		for _, f := range e.orders.Happened() {
+		for _, f := range e.orders.Take() {
 			f(plane.Now())
 		}
 		if e.over {

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/protocol"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/libnixl"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
@@ -17,7 +17,7 @@ import (
 // standing is a gateway whose machine does nothing until the test lets it run.
 func standing() *Gateway {
 	log := slog.New(slog.DiscardHandler)
-	g := &Gateway{inbox: epochs.NewInbox(), log: log, seldom: seldom.New(log), ends: map[machine.Agent]*end{}}
+	g := &Gateway{inbox: epochs.NewInbox(), log: log, seldom: loglimit.New(log), ends: map[machine.Agent]*end{}}
 	g.cfg.Wire = protocol.DefaultLimits()
 	g.m = machine.New(machine.Config{Wire: g.cfg.Wire})
 	return g
@@ -39,7 +39,7 @@ func TestWaitingNotesAreBounded(t *testing.T) {
 			if got := g.Stats().NotesReceived.OK - before.OK; got == 0 || got > most {
 				t.Errorf("%d notes of %d bytes wait; want at most %d", got, length, most)
 			}
-			for _, f := range g.inbox.Happened() {
+			for _, f := range g.inbox.Take() {
 				f(0)
 			}
 			if left := e.notes.Load(); left != 0 {
@@ -65,7 +65,7 @@ func TestTasksOfMissingAgentsFail(t *testing.T) {
 	if got := g.Stats(); got != (Stats{AgentsMade: failed, AgentsLoaded: failed, NotesSent: failed}) {
 		t.Errorf("counted %v", got)
 	}
-	if got := len(g.inbox.Happened()); got != 3 {
+	if got := len(g.inbox.Take()); got != 3 {
 		t.Errorf("the machine hears %d times; want 3", got)
 	}
 	g.countWrite(&job{bytes: 9}, effects.PeerLost)

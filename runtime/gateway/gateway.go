@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	machine "github.com/kvferry/kvferry/fsm/gateway"
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
@@ -24,7 +24,7 @@ type Gateway struct {
 
 	env    plane.Env
 	log    *slog.Logger
-	seldom *seldom.Log   // for lines that peers can cause
+	seldom *loglimit.Log // for lines that peers can cause
 	done   chan struct{} // closed when the machine's goroutine has ended
 	quit   chan struct{}
 	once   sync.Once
@@ -80,7 +80,7 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 		return nil, err
 	}
 	g.log = g.env.Log.With("plane", Name)
-	g.seldom = seldom.New(g.log)
+	g.seldom = loglimit.New(g.log)
 	g.sideConnsMax = g.cfg.shareFiles(g.log)
 	if g.decoy, err = newDecoy(g.env.Leased.Served().Bytes); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (g *Gateway) run() {
 
 // runInbox carries out what other goroutines put into the inbox.
 func (g *Gateway) runInbox() {
-	for _, f := range g.inbox.Happened() {
+	for _, f := range g.inbox.Take() {
 		f(plane.Now())
 		g.carryOut()
 	}
@@ -173,7 +173,7 @@ func (g *Gateway) carryOut() {
 	}
 }
 
-// Expel implements plane.Guard: it makes the machine destroy every agent by which peer may write, then calls gone.
+// Expel implements plane.Expeller: it makes the machine destroy every agent by which peer may write, then calls gone.
 func (g *Gateway) Expel(peer effects.Incarnation, gone func()) {
 	g.inbox.Push(func(now effects.Time) {
 		g.expelled++

@@ -117,7 +117,7 @@ const (
 // the files that the process may open. There is one side channel for each agent that engines write to, and one for the
 // front.
 func (c *Config) shareFiles(log *slog.Logger) int {
-	limit, _, err := door.Room()
+	limit, _, err := door.FileLimit()
 	if err != nil {
 		log.Warn("the limit of open files is not known", "err", err, "assumed", filesUnknown)
 		limit = filesUnknown

@@ -38,8 +38,8 @@ func (r *Results) add(ok bool) {
 // String returns all counts by name; of operations the successful and the failed ones.
 func (s Stats) String() string {
 	return fmt.Sprintf("producers=%d consumers=%d agents=%d asked=%v served=%v made=%v loaded=%v heard=%v said=%v "+
-		"writes=%v bytes=%d expelled=%d", s.Producers, s.Consumers, s.Agents, s.RequestsSent, s.RequestsServed, s.AgentsMade,
-		s.AgentsLoaded, s.NotesReceived, s.NotesSent, s.Writes, s.Bytes, s.Expelled)
+		"writes=%v bytes=%d expelled=%d", s.Producers, s.Consumers, s.Agents, s.RequestsSent, s.RequestsServed,
+		s.AgentsMade, s.AgentsLoaded, s.NotesReceived, s.NotesSent, s.Writes, s.Bytes, s.Expelled)
 }
 
 // String returns the successful and the failed ones.

@@ -29,7 +29,7 @@ func (p *Plane) Believe(link effects.Link, pages uint32) {
 
 // SayGone makes a plane report to the peer of a link that its end of an epoch is gone, although it may not be.
 func (p *Plane) SayGone(link effects.Link, epoch uint64) {
-	p.links.Link(link).Channel.Say(appendEpoch(nil, kindGone, epoch))
+	p.links.Link(link).Channel.Send(appendEpoch(nil, kindGone, epoch))
 }
 
 // SubmitsLate makes a link that is up submit a batch of one page after its deadline, past every earlier check of the

@@ -65,8 +65,8 @@ type welcome struct {
 	link    comm.Link // what carries the bytes, as the target sees it
 	rank    comm.Rank
 	serves  []plane.ServedPool // one pool or two
-	regions uint8          // number of regions that the target binds to each communicator
-	proof   [16]byte       // that the target has the token and received this hello
+	regions uint8              // number of regions that the target binds to each communicator
+	proof   [16]byte           // that the target has the token and received this hello
 }
 
 // accept answers the offer of an epoch.

@@ -109,7 +109,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	})
 	switch {
 	case begun && err != nil:
-		p.wg.Go(func() { in.Led(number, true, true) }) // nothing was made
+		p.wg.Go(func() { in.EndFinished(number, true, true) }) // nothing was made
 	case begun:
 		p.wg.Go(func() { l.run(root) })
 	}

@@ -50,7 +50,7 @@ func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
 	if err != nil {
 		return epochs.Refuse(effects.Malformed, "%w", err)
 	}
-	if err := o.Believe(w.code, w.from, identity.Same(w.proof, w.prove(h, token))); err != nil {
+	if err := o.CheckWelcome(w.code, w.from, identity.Same(w.proof, w.prove(h, token))); err != nil {
 		return err
 	}
 	o.Log = o.Log.With("by", w.link)
@@ -119,7 +119,7 @@ func (o *outgoing) take(what uint8, body []byte) error {
 			return err
 		}
 		a.root = append([]byte(nil), a.root...)
-		return o.Hear(func(now effects.Time) {
+		return o.PushFromPeer(func(now effects.Time) {
 			if len(a.root) > 0 {
 				o.root = a.root
 			}
@@ -132,7 +132,7 @@ func (o *outgoing) take(what uint8, body []byte) error {
 		if err != nil {
 			return err
 		}
-		return o.Hear(func(now effects.Time) {
+		return o.PushFromPeer(func(now effects.Time) {
 			o.Feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: epoch})
 		})
 	case kindHello, kindWelcome, kindOffer, kindGone:

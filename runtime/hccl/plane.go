@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -28,7 +28,7 @@ type Plane struct {
 	lib      *comm.Library
 	regions  []*comm.Region
 	log      *slog.Logger
-	seldom   *seldom.Log
+	seldom   *loglimit.Log
 	boot     [16]byte
 	links    *epochs.Links    // links that this end opened
 	arrivals *epochs.Arrivals // links that peers opened
@@ -60,7 +60,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		cfg: c, env: env, pool: env.Leased, revoked: env.Leased.Revoked, ctx: c.Context, lib: c.Library,
 		log: env.Log.With("plane", Name), joined: make(chan struct{}),
 	}
-	p.seldom = seldom.New(p.log)
+	p.seldom = loglimit.New(p.log)
 	if p.boot, err = epochs.BootID(); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	}
 	p.dialCtx, p.cancel = context.WithCancel(context.Background())
 	p.links = epochs.NewLinks(epochs.LinksConfig{
-		Env: env, Log: p.log, Seldom: p.seldom, Opening: p.dialCtx, Going: &p.wg, Rules: c.rules(env.Bounds),
+		Env: env, Log: p.log, LimitedLog: p.seldom, Opening: p.dialCtx, Going: &p.wg, Rules: c.rules(env.Bounds),
 		Batch: epochs.Limit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, Max: c.Links, Remedy: "raise hccl.links",
 		Frame: frameMax, Hands: func(l *epochs.Link) epochs.Hands { return &outgoing{Link: l, plane: p} },
 	})

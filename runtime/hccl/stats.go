@@ -22,7 +22,7 @@ func (p *Plane) Stats() Stats {
 	p.mu.Lock()
 	s := p.stats
 	p.mu.Unlock()
-	s.Links = p.links.Up()
+	s.Links = p.links.LinkCount()
 	s.Incoming, s.Expelled = p.arrivals.Counts()
 	return s
 }

@@ -30,7 +30,7 @@ func (o *outgoing) Say(s communicator.Say) {
 	case communicator.Gone:
 		frame = appendEpoch(nil, kindGone, s.Epoch)
 	}
-	o.Tell(frame)
+	o.SendFrame(frame)
 }
 
 // rootInfo makes root info if the ends use it and this end is the one that makes it.
@@ -150,12 +150,12 @@ func (o *outgoing) TearDown(d communicator.TearDown) {
 	}
 	p.wg.Go(func() {
 		stuck := communicator.Event{Kind: communicator.Stuck, Epoch: d.Epoch}
-		if p.tearDown(e, d.Flying == 0, func() { o.Happens(stuck) }) {
-			o.Happens(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
+		if p.tearDown(e, d.Flying == 0, func() { o.PostEvent(stuck) }) {
+			o.PostEvent(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}
 		o.Log.Error("there is no proof that a fenced communicator is gone: its pages stay in quarantine",
 			"epoch", d.Epoch)
-		o.Happens(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
+		o.PostEvent(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
 	})
 }

@@ -23,7 +23,7 @@ func (l *targetEnd) run(root []byte) {
 	if !gone && !l.in.pair.hccs {
 		l.in.Log.Warn("a communicator could not be destroyed: only its peer can say that it is over", "epoch", l.number)
 	}
-	l.in.Led(l.number, err != nil, gone)
+	l.in.EndFinished(l.number, err != nil, gone)
 }
 
 // Leave implements epochs.End.

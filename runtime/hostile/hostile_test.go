@@ -39,8 +39,8 @@ var hasty = setup{Own: "    lease: 500ms\n    retention: 3\n"}
 var faults = []fault{
 	{name: "MiB without end", says: "message without end", rate: 50, full: 200, short: 10, strike: endless},
 	{name: "answers without end", says: "a connection to a peer has ended", full: 300, short: 5, strike: answers},
-	{name: "silent", says: "said nothing", rate: 500, full: 2000, short: 300, strike: silent},
-	{name: "half a handshake", says: "said nothing", rate: 500, full: 2000, short: 300, strike: half},
+	{name: "silent", says: "sent nothing", rate: 500, full: 2000, short: 300, strike: silent},
+	{name: "half a handshake", says: "sent nothing", rate: 500, full: 2000, short: 300, strike: half},
 	{name: "idle", says: "gives way to a new one", rate: 500, full: 1500, short: 200, strike: idle},
 	{name: "idle, same address", says: "gives way to a new one", rate: 500, full: 1500, short: 200, near: true,
 		strike: idle},

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A clock that goes back, by little or by all, goes on from where it was, and its hours are as long as before.
-func TestClockGoesOn(t *testing.T) {
+// A clock that goes back, by a little or to zero, continues from where it was, and its hours are as long as before.
+func TestClockContinuesAfterSetback(t *testing.T) {
 	var at int64
 	c := clock{read: func() int64 { return at }}
 	for i, step := range []struct {
@@ -22,8 +22,8 @@ func TestClockGoesOn(t *testing.T) {
 	}
 }
 
-// What was read before the clock went back is not moved by what others noticed after that.
-func TestClockDoesNotLeap(t *testing.T) {
+// An instant that was read before the clock went back is not shifted by the correction that others made after that.
+func TestClockDoesNotJump(t *testing.T) {
 	at, meanwhile := int64(1000), func() {}
 	var c clock
 	c.read = func() int64 {
@@ -39,9 +39,10 @@ func TestClockDoesNotLeap(t *testing.T) {
 	}
 }
 
-// Whoever looks again and again never sees it go back or leap, whatever the clock and others do; each turn is counted,
-// more than once only where somebody who looked before it goes on after it.
-func TestClockGoesOnForEverybody(t *testing.T) {
+// A goroutine that reads the clock repeatedly never sees it go back or jump, whatever the clock and other goroutines
+// do. Each setback is counted; it may be counted more than once only if a goroutine read the clock before it and
+// continues after it.
+func TestClockIsMonotonicForAllGoroutines(t *testing.T) {
 	const turns, readers, looks = 20, 4, 20_000
 	var ticks atomic.Int64
 	var mu sync.Mutex
@@ -51,7 +52,7 @@ func TestClockGoesOnForEverybody(t *testing.T) {
 		defer mu.Unlock()
 		n := ticks.Add(1)
 		if n%(readers*looks/turns) == 0 {
-			base = n // From the start again.
+			base = n // starts again from zero
 		}
 		return n - base
 	}}

@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// dumped says whether a core file of this process has memory in it.
+// dumped reports whether a core file of this process contains memory.
 func dumped(t *testing.T, mem []byte) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")
@@ -33,13 +33,13 @@ func dumped(t *testing.T, mem []byte) bool {
 	return false
 }
 
-// Core files hold no KV: neither that of a pool, nor that of a peer whose pool is mapped.
+// Core files contain no KV cache: neither a pool's pages nor those of a mapped peer's pool.
 func TestCoreFilesHaveNoPages(t *testing.T) {
 	p, err := NewPool(PoolConfig{Pages: 8, PageBytes: 4096, Sink: &events{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close() //nolint:errcheck // Nothing else is looked at.
+	defer p.Close() // Nothing else is checked.
 	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 8, 4096)
 	if err != nil {
 		t.Fatal(err)

@@ -11,13 +11,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
 )
 
-// The litmus test of the barriers: a writer gives one page life after life, each filled with its own
-// number; readers copy whichever life they saw. A copy that passes must hold one life only. Reading
-// the page's bytes races with writing them on purpose; the memory is no Go memory, so the race
-// detector does not look at it.
+// The litmus test of the barriers: a writer puts one page into one generation after the other and fills it with the
+// generation's number, while readers copy whichever generation they see. A copy that passes must contain one
+// generation only. Reading the page's bytes races with writing them on purpose; the race detector does not see it,
+// because the memory does not belong to Go.
 //
-// Writer and readers give way to each other, so that copies pass and copies are torn on a single core too, where
-// else the scheduler alone would say when, and seldom would.
+// Writer and readers yield to each other, so that some copies pass and some are torn even on a single core, where
+// otherwise only the scheduler would decide, and tear few.
 func TestTornCopiesNeverPass(t *testing.T) { byEachMover(t, tornCopiesNeverPass) }
 
 func tornCopiesNeverPass(t *testing.T, move Mover) {
@@ -28,7 +28,7 @@ func tornCopiesNeverPass(t *testing.T, move Mover) {
 	_, permit := testPermit(t, 1)
 	l.read(move, func(dst []byte, held Mover) (uint64, effects.Code) {
 		g := atomic.LoadUint64(&p.table[0])
-		// The page is being filled for a part of its life, so wait for its last word.
+		// The page is being filled for a part of each generation, so wait for its last word.
 		if binary.LittleEndian.Uint64(p.wholePage(0)[litmusBytes-8:]) != g {
 			return 0, effects.OK
 		}
@@ -44,21 +44,21 @@ func tornCopiesNeverPass(t *testing.T, move Mover) {
 	l.end()
 }
 
-// A litmus is a page that an owner fills with one number after the other, and readers that copy it meanwhile: what
-// passes must hold one number only.
+// A litmus is a page that its owner fills with one number after the other, and readers that copy it meanwhile: a copy
+// that passes must contain one number only.
 type litmus struct {
 	t       *testing.T
 	pool    *Pool
 	mapping *Mapping
 
 	over        atomic.Bool
-	whole, torn atomic.Int64 // copies that passed, and that were refused
+	whole, torn atomic.Int64 // copies that passed, and copies that were refused
 	readers     sync.WaitGroup
 }
 
 const litmusBytes = 16 << 10
 
-// byEachMover runs a litmus with Go's copy and with the one of the processor, where there is one.
+// byEachMover runs a litmus test with Go's copy and, if there is one, with the processor-specific copy.
 func byEachMover(t *testing.T, run func(t *testing.T, move Mover)) {
 	t.Run("go's copy", func(t *testing.T) { run(t, Move) })
 	t.Run("non-temporal", func(t *testing.T) {
@@ -81,7 +81,7 @@ func newLitmus(t *testing.T, sink *events) *litmus {
 	return &litmus{t: t, pool: p, mapping: m}
 }
 
-// read has two readers begin. Copy is one copy, of the number that it says; 0 is none.
+// read starts two readers. Copy makes one copy and returns the number that it should contain, or 0 if it was refused.
 func (l *litmus) read(move Mover, copy func(dst []byte, held Mover) (n uint64, code effects.Code)) {
 	for reader := range 2 {
 		l.readers.Go(func() {
@@ -108,7 +108,8 @@ func (l *litmus) read(move Mover, copy func(dst []byte, held Mover) (n uint64, c
 	}
 }
 
-// goesOn reports whether the owner goes on: while it wants to, and until copies have passed and were refused.
+// goesOn reports whether the owner must continue: while it wants to, and until some copies have passed and some were
+// refused.
 func (l *litmus) goesOn(wants bool) bool {
 	return (wants || l.whole.Load() == 0 || l.torn.Load() == 0) && !l.t.Failed()
 }
@@ -134,8 +135,8 @@ func (l *litmus) end() {
 	l.t.Logf("%d copies passed, %d were refused", l.whole.Load(), l.torn.Load()) // Neither is zero.
 }
 
-// sometimesHeld is move, but each eighth copy gives way in its middle: whoever stores may do so there. So many
-// copies count as made before: were all readers held at once, the owner would wait for them.
+// sometimesHeld returns move, except that each eighth copy yields in its middle, where the owner may store. So many
+// copies count as made before: if all readers were held at once, the owner would wait for them.
 func sometimesHeld(move Mover, copies int) Mover {
 	return func(dst, src []byte) {
 		if copies++; copies%8 != 0 {

@@ -48,7 +48,7 @@ type LeasedPool struct {
 	mu        sync.Mutex
 	expellers []Expeller
 	grants    map[uint16]leasedGrant // by the low 16 bits of the grant's id, in which grants in force differ
-	revoked   []leasedGrant              // the newest revoked grants, oldest first; at most maxRevoked
+	revoked   []leasedGrant          // the newest revoked grants, oldest first; at most maxRevoked
 	// droppedPeers are the peers with revoked grants that are no longer in the list revoked. It has at most
 	// maxRevoked entries; beyond that allDropped is set, and stands for every peer.
 	droppedPeers map[effects.Incarnation]struct{}

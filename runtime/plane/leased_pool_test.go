@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// leasedGuard is a plane whose proof the test gives.
+// leasedGuard is a plane for which the test gives the proof.
 type leasedGuard struct {
 	expelled []effects.Incarnation
 	gone     []func()
@@ -39,7 +39,7 @@ func newLeasedPool(t *testing.T) (*LeasedPool, *leasedSink) {
 	return l, sink
 }
 
-func TestLeasedRevokesWhenEveryPlaneHasProof(t *testing.T) {
+func TestLeasedPoolRevokesWhenEveryPlaneHasProof(t *testing.T) {
 	l, sink := newLeasedPool(t)
 	a, b := &leasedGuard{}, &leasedGuard{}
 	l.AddExpeller(a)
@@ -66,13 +66,13 @@ func TestLeasedRevokesWhenEveryPlaneHasProof(t *testing.T) {
 	}
 }
 
-func TestLeasedHasNobodyToExpel(t *testing.T) {
+func TestLeasedPoolRevokesWithoutLinks(t *testing.T) {
 	l, sink := newLeasedPool(t)
 	g := &leasedGuard{}
 	l.AddExpeller(g)
-	l.Grant(&effects.Grant{ID: 1<<16 | 1})                               // to nobody
-	l.Grant(&effects.Grant{ID: 2<<16 | 2, Peer: effects.Incarnation{1}}) // ended by its holder's word, and
-	l.Grant(&effects.Grant{ID: 3<<16 | 2, Peer: effects.Incarnation{2}}) // its place taken by another
+	l.Grant(&effects.Grant{ID: 1<<16 | 1})                               // without a peer
+	l.Grant(&effects.Grant{ID: 2<<16 | 2, Peer: effects.Incarnation{1}}) // ended by its holder, and
+	l.Grant(&effects.Grant{ID: 3<<16 | 2, Peer: effects.Incarnation{2}}) // its low bits reused by another grant
 	for _, id := range []effects.GrantID{1<<16 | 1, 2<<16 | 2, 9<<16 | 9} {
 		l.Revoke(id)
 	}
@@ -85,7 +85,7 @@ func TestLeasedHasNobodyToExpel(t *testing.T) {
 	}
 }
 
-func TestLeasedForgetsOldRevocationsSafely(t *testing.T) {
+func TestLeasedPoolDropsOldRevocationsSafely(t *testing.T) {
 	l, _ := newLeasedPool(t)
 	peer, other := effects.Incarnation{1}, effects.Incarnation{2}
 	for n := range effects.GrantID(maxRevoked + 10) {
@@ -103,7 +103,7 @@ func TestLeasedForgetsOldRevocationsSafely(t *testing.T) {
 	if ids, more := l.Revoked(effects.Incarnation{3}); len(ids) != 0 || more {
 		t.Fatalf("of a peer of whom nothing was taken back %d are remembered, and others: %v", len(ids), more)
 	}
-	for n := range maxRevoked + 1 { // As many peers, each with something that is forgotten.
+	for n := range maxRevoked + 1 { // one peer each, whose revoked grant is dropped from the list
 		l.dropRevoked(effects.Incarnation{9, byte(n), byte(n >> 8)})
 	}
 	if _, more := l.Revoked(effects.Incarnation{3}); !more || len(l.droppedPeers) > 0 {
@@ -134,7 +134,8 @@ func TestLeasedAddresses(t *testing.T) {
 	}
 }
 
-// A second pool's pages are numbered behind the first one's, and lie in memory of their own. Peers know it by another name.
+// The pages of a second pool are numbered after those of the first, and lie in memory of their own. Peers know that
+// pool by another name.
 func TestLeasedSecondPool(t *testing.T) {
 	c := LeasedPoolConfig{ID: 1, Buffer: effects.BufferID{7}, Pages: 4, PageBytes: 100, Sink: &leasedSink{},
 		Served: Region{Host: true, Base: 0x1000, Bytes: 400},

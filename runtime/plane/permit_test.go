@@ -27,7 +27,7 @@ func testPermits(t *testing.T, n int) (*Permits, *PeerPermits) {
 	return own, peer
 }
 
-// testPermit is one that stands.
+// testPermit returns a permit that stands.
 func testPermit(t *testing.T, number uint64) (*Permits, Permit) {
 	t.Helper()
 	own, peer := testPermits(t, 1)
@@ -115,9 +115,9 @@ func TestWithdrawnPermitsLetNothingPass(t *testing.T) {
 	}
 }
 
-// The litmus test of withdrawal: a page keeps its life, and its owner stores into it between two transfers. A copy
-// under the permit of one transfer must hold the bytes of that one only. As in generation_test.go, the race
-// is meant.
+// The litmus test of withdrawal: a page keeps its generation, and its owner stores into it between two transfers. A
+// copy under the permit of one transfer must contain the bytes of that transfer only. As in generation_test.go, the
+// race is intended.
 func TestCopiesPassForTheirTransferOnly(t *testing.T) { byEachMover(t, copiesPassForTheirTransferOnly) }
 
 func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
@@ -138,7 +138,7 @@ func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
 		l.fill(n)
 		slot, _ := own.Issue(n)
 		current.Store(n)
-		if n%16 == 0 { // Some run long enough for a whole copy.
+		if n%16 == 0 { // Some transfers run long enough for a whole copy.
 			l.awaitWhole()
 		}
 		own.Withdraw(slot)

@@ -117,7 +117,8 @@ func (p *Pool) allocate(ctx context.Context, size uint64, c *PoolConfig) (err er
 			return err
 		}
 	}
-	if p.tableFile, p.tableMem, err = newSegment(ctx, "kvferry-generations", tableBytes(p.pages), c.Overcommit); err != nil {
+	p.tableFile, p.tableMem, err = newSegment(ctx, "kvferry-generations", tableBytes(p.pages), c.Overcommit)
+	if err != nil {
 		return err
 	}
 	p.table = tableOf(p.tableMem, p.pages)

@@ -101,8 +101,8 @@ func TestLandedPageIsClosed(t *testing.T) {
 	p.Grant(&effects.Grant{ID: 6, Peer: bob, Pages: pages}) // Page and fence are free again.
 }
 
-// Whatever grants, claims, holds and revocations interleave: nobody holds a page once its grant was
-// said to be revoked, each Revoke is answered once, and a page lands at most once for each grant.
+// Grants, claims, holds and revocations interleave in any order: no page is held after its grant was reported as
+// revoked, each Revoke is answered once, and a page lands at most once under each grant.
 func TestPoolAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var sink events
@@ -119,8 +119,8 @@ func TestPoolAgainstModel(t *testing.T) {
 			life    effects.Generation
 			open    = map[effects.GrantID][]effects.Page{}
 			revoked = map[effects.GrantID]bool{}
-			busy    [n]effects.GrantID // granted, and not revoked or landed
-			claims  []held             // with no hold yet
+			busy    [n]effects.GrantID // granted, and neither revoked nor landed
+			claims  []held             // claims without a hold
 			holds   []held
 		)
 		inside := func(g effects.GrantID) (c int) {
@@ -215,7 +215,7 @@ func TestPoolAgainstModel(t *testing.T) {
 	})
 }
 
-func TestRevokeOfWhatOpenedNothing(t *testing.T) {
+func TestRevokeWithoutOpenGrant(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 1, 100)
 	defer p.Close()
@@ -230,7 +230,7 @@ func TestRevokeOfWhatOpenedNothing(t *testing.T) {
 	}
 }
 
-// sealed demands that nobody cuts a file off, and that only who made it stores into it.
+// sealed requires that a file cannot be truncated, and that only its creator stores into it.
 func sealed(t *testing.T, what string, file *os.File) {
 	t.Helper()
 	if err := file.Truncate(1); err == nil {
@@ -274,8 +274,8 @@ func TestSealsHold(t *testing.T) {
 	}
 }
 
-// Who attaches stores into pages; peers read what it stored. The pool's bookkeeping is nobody else's, and peers get no
-// more of the pages than of others' pools.
+// An attached process stores into pages, and peers read what it stored. It cannot reach the pool's bookkeeping, and
+// peers cannot do more with its pages than with those of other pools.
 func TestAttachedStoresIntoPagesAlone(t *testing.T) {
 	const pages, pageBytes = 3, 5000
 	p, err := NewPool(PoolConfig{Pages: pages, PageBytes: pageBytes, Sink: new(events), Attachable: true})
@@ -353,7 +353,7 @@ func TestMapDemandsSealsAndSize(t *testing.T) {
 	}
 }
 
-// A pool has its memory from the start, or is none.
+// A pool has all of its memory from the start, or NewPool fails.
 func TestPoolsHaveTheirMemory(t *testing.T) {
 	blocks := func(overcommit bool) int64 {
 		p, err := NewPool(PoolConfig{Pages: 16, PageBytes: 1 << 20, Sink: new(events), Overcommit: overcommit})

@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A pool whose grants are numbered near the end of what fences tell apart goes on to the very end, and stops there
-// rather than let one grant's writer in under another.
+// A pool whose grants are numbered near the end of the turns goes on to the very end, and stops the process there
+// rather than let the writer of one grant in under another one.
 func TestTurnsNearTheEnd(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 1, 100)
@@ -40,8 +40,8 @@ func TestTurnsNearTheEnd(t *testing.T) {
 	give(1)
 }
 
-// A gate counts those inside, lets nobody in once it is closed, and tells the last one who leaves.
-func TestGate(t *testing.T) {
+// A read fence counts the holders, lets none in after it was closed, and tells the last one that leaves.
+func TestReadFence(t *testing.T) {
 	var g readFence
 	first, second, over, third := g.hold(), g.hold(), g.release(), g.hold()
 	if !first || !second || over || !third {

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// lent publishes pages 0 to n-1 of 100 bytes and lends them.
+// lent publishes pages 0 to n-1 of 100 bytes and leases them.
 func lent(p *Pool, id effects.GrantID, peer effects.Incarnation, n int) []effects.Page {
 	var pages []effects.Page
 	for i := range n {
@@ -56,9 +56,9 @@ func TestRevokeWaitsForTheLastReader(t *testing.T) {
 	}
 }
 
-// A machine that has failed revokes nothing any more. Retract does, once for each grant: nobody reads or stores under
-// one after it.
-func TestRetract(t *testing.T) {
+// A machine that has failed revokes nothing any more. RevokeAll does, once for each grant: nobody reads or stores
+// under one afterwards.
+func TestRevokeAll(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 4, 100)
 	defer p.Close()
@@ -90,7 +90,7 @@ func TestRetract(t *testing.T) {
 	}
 }
 
-func TestLoansAreChecked(t *testing.T) {
+func TestReadClaimsAreChecked(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 4, 100)
 	defer p.Close()
@@ -138,8 +138,8 @@ func TestLoansAreChecked(t *testing.T) {
 	}
 }
 
-// What a machine must never ask for stops it.
-func TestGrantsToReadExcludeStores(t *testing.T) {
+// What only a defective machine can ask for panics.
+func TestReadLeasesExcludeStores(t *testing.T) {
 	one := []effects.Page{{Length: 100, Generation: 1}}
 	two := []effects.Page{{Length: 100, Generation: 2}}
 	for name, bug := range map[string]func(p *Pool){
@@ -177,9 +177,10 @@ func TestGrantsToReadExcludeStores(t *testing.T) {
 	}
 }
 
-// Whatever grants to read, loans, holds and revocations interleave: nobody holds a page once its grant was said to be
-// revoked, each Revoke is answered once, and a page says how much of it is lent for exactly as long as it is.
-func TestLoansAgainstModel(t *testing.T) {
+// Read leases, claims, holds and revocations interleave in any order: no page is held after its lease was reported as
+// revoked, each Revoke is answered once, and the published length of a page is that of its leases, for as long as
+// they stand.
+func TestReadLeasesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var sink events
 		const n = 3
@@ -201,7 +202,7 @@ func TestLoansAgainstModel(t *testing.T) {
 		}
 		var (
 			id      effects.GrantID
-			covers  = map[effects.GrantID]int{} // the page that a grant lends
+			covers  = map[effects.GrantID]int{} // the page that a lease covers
 			revoked = map[effects.GrantID]bool{}
 			loans   []held
 			holds   []held

@@ -86,9 +86,9 @@ func TestMapReadPermitsDemandsSealsAndSize(t *testing.T) {
 	}
 }
 
-// The litmus test of Revoke: a page keeps its life, and its owner stores into it between two grants to read. A copy
-// under one grant must hold the bytes of that one only. As in generation_test.go, the race is meant.
-func TestCopiesPassForTheirGrantOnly(t *testing.T) { byEachMover(t, copiesPassForTheirGrantOnly) }
+// The litmus test of Revoke: a page keeps its generation, and its owner stores into it between two read leases. A
+// copy under one lease must contain the bytes of that lease only. As in generation_test.go, the race is intended.
+func TestCopiesPassForTheirLeaseOnly(t *testing.T) { byEachMover(t, copiesPassForTheirGrantOnly) }
 
 func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
 	const grants = 5_000
@@ -110,7 +110,7 @@ func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
 		l.fill(n)
 		l.pool.Grant(&effects.Grant{ID: effects.GrantID(n), Peer: alice, Read: true, Pages: lives})
 		current.Store(n)
-		if n%16 == 0 { // Some stand long enough for a whole copy.
+		if n%16 == 0 { // Some leases stand long enough for a whole copy.
 			l.awaitWhole()
 		}
 		l.pool.Revoke(effects.GrantID(n))

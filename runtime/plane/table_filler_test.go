@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fillSink takes no events.
+// fillSink ignores events.
 type fillSink struct{ Sink }
 
 func faults(tb testing.TB) int64 {
@@ -19,8 +19,8 @@ func faults(tb testing.TB) int64 {
 	return r.Minflt
 }
 
-// Once a pool has been filled its pages do not fault when they are first stored into, and one that takes memory as pages
-// are touched is not filled.
+// After a pool's page tables were filled, the first stores into its pages do not fault. A pool with Overcommit is not
+// filled.
 func TestPoolsAreFilled(t *testing.T) {
 	const pages, pageBytes = 64, 64 << 10
 	goruntime.LockOSThread()
@@ -51,7 +51,7 @@ func TestPoolsAreFilled(t *testing.T) {
 	}
 }
 
-// A pool is unmapped when nothing fills its page tables any more.
+// A pool is unmapped only when nothing fills its page tables any more.
 func TestCloseEndsFilling(t *testing.T) {
 	pool, err := NewPool(PoolConfig{Pages: 1, PageBytes: 4096, Sink: fillSink{}})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestCloseEndsFilling(t *testing.T) {
 	<-pool.filler.done
 }
 
-// Whoever closes a pool waits for one piece at most.
+// Closing a pool waits for one part of the filling at most.
 func TestFillingEnds(t *testing.T) {
 	begun, goOn, pieces := make(chan struct{}), make(chan struct{}), 0
 	f := startTableFiller(make([]byte, 3*fillBytes), func(b []byte) error {
@@ -111,7 +111,7 @@ func TestFillingEnds(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstTouch stores one byte into each host page of a pool of 64 MiB that was never used: filled, and not.
+// BenchmarkFirstTouch stores one byte into each host page of an unused pool of 64 MiB, with and without filling.
 func BenchmarkFirstTouch(b *testing.B) {
 	for _, filled := range []bool{true, false} {
 		name := "filled"
@@ -126,7 +126,7 @@ func BenchmarkFirstTouch(b *testing.B) {
 					b.Fatal(err)
 				}
 				if <-pool.filler.done; !filled {
-					const madvDontNeed = 4 // The memory is the file's, and stays.
+					const madvDontNeed = 4 // The memory belongs to the file, and stays allocated.
 					if err := syscall.Madvise(pool.mem, madvDontNeed); err != nil {
 						b.Fatal(err)
 					}

@@ -25,7 +25,7 @@ const (
 // fitFiles chooses the limits of connections and requests that were not given, so that they need fewer files than this
 // process may open (RLIMIT_NOFILE). It returns an error if limits that were given need more.
 func (c *Config) fitFiles() error {
-	limit, open, err := door.Room()
+	limit, open, err := door.FileLimit()
 	if err != nil {
 		c.Log.Warn("the limit of open files is not known", "err", err, "assumed", filesUnknown)
 		limit, open = filesUnknown, 0

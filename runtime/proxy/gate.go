@@ -26,8 +26,8 @@ func newGate(l net.Listener, c door.Config) *gate {
 }
 
 // serve hands over one admitted connection and returns when it is closed, because the door counts it until then.
-func (g *gate) serve(guest *door.Guest) error {
-	c := &client{Guest: guest, gone: make(chan struct{})}
+func (g *gate) serve(guest *door.Conn) error {
+	c := &client{Conn: guest, gone: make(chan struct{})}
 	select {
 	case g.admitted <- c:
 		<-c.gone
@@ -57,14 +57,14 @@ func (g *gate) Close() error {
 
 // A client is one connection of a client.
 type client struct {
-	*door.Guest
+	*door.Conn
 	gone chan struct{}
 	once sync.Once
 }
 
 // Close closes the connection and releases its slot at the door.
 func (c *client) Close() error {
-	err := c.Guest.Close()
+	err := c.Conn.Close()
 	c.once.Do(func() { close(c.gone) })
 	return err
 }
@@ -82,14 +82,14 @@ func markWorking(r *http.Request) (done func()) {
 	if !ok {
 		return func() {}
 	}
-	c.Work(1)
-	return func() { c.Work(-1) }
+	c.AddWork(1)
+	return func() { c.AddWork(-1) }
 }
 
 // markKnown tells the door that a client speaks HTTP; from then on the server's timeouts apply.
 func markKnown(r *http.Request) {
 	if c, ok := r.Context().Value(clientKey{}).(*client); ok {
-		c.Known()
+		c.MarkKnown()
 	}
 }
 

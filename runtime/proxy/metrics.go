@@ -106,7 +106,7 @@ func (c counts) Collect(to chan<- prometheus.Metric) {
 	gauge(descBodies, p.bodies.inUse())
 	gauge(descBodiesOf, p.config.TotalBytes)
 	guests := p.gate.door.Stats()
-	gauge(descGuests, int64(guests.Guests))
+	gauge(descGuests, int64(guests.Open))
 	gauge(descGuestsOf, int64(p.config.Connections))
 	counter(descEvicted, guests.Evicted)
 	counter(descTurned, guests.Refused+guests.NoFiles)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/internal/door"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 // A Proxy is a running HTTP server. Its methods may be called from any goroutine.
 type Proxy struct {
 	config     Config
-	log        *seldom.Log
+	log        *loglimit.Log
 	server     *http.Server
 	gate       *gate
 	transport  *http.Transport
@@ -88,7 +88,7 @@ func Listen(c Config) (*Proxy, error) {
 	for i, d := range c.Decodes {
 		urls[i] = d.URL
 	}
-	p := &Proxy{config: c, log: seldom.New(c.Log), base: ctx, cancel: cancel, served: make(chan error, 1),
+	p := &Proxy{config: c, log: loglimit.New(c.Log), base: ctx, cancel: cancel, served: make(chan error, 1),
 		prefills: newFleet("prefill", c.Prefills, c.Rest, c.PrefillTimeout+2*healthTimeout),
 		decodes:  newFleet("decode", urls, c.Rest, 2*c.Silence+healthTimeout),
 		slots:    newShares(int64(c.Requests), 1), bodies: newShares(c.TotalBytes, c.BodyBytes),

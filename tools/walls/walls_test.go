@@ -137,18 +137,18 @@ var rooms = []room{
 	// Frames and blobs, which every plane's connections have.
 	{name: "runtime/plane/framing", own: []string{"identity"}, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "identity", "runtime/internal/door",
-		"runtime/internal/nowait", "runtime/internal/seldom", "runtime/internal/stepper", "runtime/plane",
+		"runtime/internal/nowait", "runtime/internal/loglimit", "runtime/internal/stepper", "runtime/plane",
 		"runtime/plane/framing", "runtime/plane/internal/..."}},
 	{name: "runtime/plane/planetest",
 		own: []string{"effects", "identity", "contract", "runtime/internal/proctest", "runtime/plane",
 			"runtime/plane/liar"}},
 	// The plane over libnixl serves memory by address, and knows neither the node nor whose memory it is.
 	{name: "runtime/plane/nixl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
-		"runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs",
+		"runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs",
 		"runtime/plane/framing"}},
 	// What the leased planes have in common: it serves memory by address, and knows no library.
 	{name: "runtime/plane/epochs", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
-		"runtime/internal/door", "runtime/internal/seldom", "runtime/plane", "runtime/plane/framing"}},
+		"runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/framing"}},
 	{name: "runtime/plane/...",
 		own: []string{"effects", "identity", "runtime/internal/peercred", "runtime/plane", "runtime/plane/framing",
 			"runtime/plane/internal/..."}},
@@ -172,7 +172,7 @@ var rooms = []room{
 		foreign: []string{"github.com/pebbe/zmq4"}},
 	// Where directories keep the log that they share.
 	{name: "runtime/control/valkey",
-		own:     []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/seldom"},
+		own:     []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/loglimit"},
 		foreign: []string{"github.com/gomodule/redigo/redis"}},
 	{name: "runtime/control/valkey/server", own: none, foreign: none},
 	{name: "runtime/control/valkey/valkeytest",
@@ -193,17 +193,17 @@ var rooms = []room{
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
 		"runtime/internal/netpoll", "runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
 	// The front of engines knows HTTP and metrics alone, and no node.
-	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/seldom"},
+	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/loglimit"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...")},
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/rank/memory/geometry", "fsm/rank/flows/register",
-		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/seldom", "runtime/libnixl",
+		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl",
 		"runtime/plane", "runtime/plane/epochs"},
 		foreign: []string{"golang.org/x/sys/unix"}},
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
 	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
 	{name: "runtime/hccl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator", "runtime/acl",
-		"runtime/hccl/comm", "runtime/internal/door", "runtime/internal/seldom", "runtime/plane", "runtime/plane/epochs",
+		"runtime/hccl/comm", "runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/epochs",
 		"runtime/plane/framing"}},
 	// What tests of that plane start from, here and elsewhere.
 	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl",

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // spareSockets are the sockets that libzmq may need beside those of Conns and servers: closed ones that still linger.
@@ -27,7 +27,7 @@ type reactor struct {
 	stats    *counters
 	queue    *queue
 	waiter   *waiter
-	seldom   *seldom.Log
+	seldom   *loglimit.Log
 	requests *zeromq.Requests[route]
 	clients  *clients
 

@@ -13,8 +13,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/names"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
 )
 
 // transport implements control.Transport: it resolves and probes peers, and fills the queue of the reactor.
@@ -25,7 +25,7 @@ type transport struct {
 	stats   counters
 	queue   queue
 	reactor *reactor
-	seldom  *seldom.Log
+	seldom  *loglimit.Log
 	names   *names.Resolver
 
 	dialing     context.Context // parent of all dials; canceled by Shutdown
@@ -53,7 +53,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 		return nil, err
 	}
 	config.fitOpenFiles()
-	t := &transport{config: config, sink: sink, shutdownDone: make(chan struct{}), seldom: seldom.New(config.Log)}
+	t := &transport{config: config, sink: sink, shutdownDone: make(chan struct{}), seldom: loglimit.New(config.Log)}
 	t.queue.maxCommands, t.queue.maxBytes = config.QueueCommands, config.QueueBytes
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
 	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,
@@ -85,7 +85,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 // fitOpenFiles reduces the number of Conns if the process may not open enough files: each Conn has two, and half of all
 // files are left to peers and to the rest of the process.
 func (c *Config) fitOpenFiles() {
-	limit, _, err := door.Room()
+	limit, _, err := door.FileLimit()
 	if err != nil {
 		c.Log.Warn("the limit of open files is not known", "err", err)
 		limit = 1024

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // WithLog returns an opener of the transport that open makes, whose channel ChannelLog is carried by a Valkey server.
@@ -26,7 +26,7 @@ func WithLog(open control.Opener, c Config) control.Opener {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		return &transport{
-			Transport: wrapped, config: c, sink: env.Sink, log: seldom.New(log), ctx: ctx, cancel: cancel,
+			Transport: wrapped, config: c, sink: env.Sink, log: loglimit.New(log), ctx: ctx, cancel: cancel,
 			conns: map[effects.Conn]*conn{},
 		}, nil
 	}
@@ -38,7 +38,7 @@ type transport struct {
 	control.Transport
 	config Config
 	sink   control.Sink
-	log    *seldom.Log
+	log    *loglimit.Log
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup // one goroutine for each connection

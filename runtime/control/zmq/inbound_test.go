@@ -119,8 +119,8 @@ func TestSilentConnections(t *testing.T) {
 	if got := server.Stats(); got.InboundConns > 30 || got.InboundEvicted < 150 {
 		t.Errorf("stats %+v", got)
 	}
-	lines.await(t, "said nothing gives way")
-	if said := lines.With("said nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
+	lines.await(t, "sent nothing gives way")
+	if said := lines.With("sent nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
 		t.Errorf("logged %q, want one line", said)
 	}
 }
@@ -160,7 +160,7 @@ func TestSlowConnectionsEnd(t *testing.T) {
 	if n := server.Stats().InboundExpired; n == 0 {
 		t.Error("no stranger was counted")
 	}
-	lines.await(t, "said nothing that makes sense")
+	lines.await(t, "sent nothing that makes sense")
 }
 
 // Peers of a wrong socket type are logged with the type that they met.

@@ -12,7 +12,7 @@ import (
 // as the configuration asks for. Half of the files are left to outbound connections, data planes and the rest of the
 // process.
 func (c *Config) fitOpenFiles() error {
-	limit, _, err := door.Room()
+	limit, _, err := door.FileLimit()
 	if err != nil {
 		c.Log.Warn("the limit of open files is not known", "err", err)
 		limit = 1024

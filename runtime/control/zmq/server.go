@@ -44,7 +44,7 @@ type route struct {
 type inboundConn struct {
 	*server
 	*wireConn
-	guest        *door.Guest
+	guest        *door.Conn
 	conn         effects.Conn
 	origin       effects.Origin
 	posted       bool          // whether a message of this connection was posted
@@ -52,7 +52,7 @@ type inboundConn struct {
 }
 
 // serve reads one admitted connection until it ends.
-func (s *server) serve(g *door.Guest) error {
+func (s *server) serve(g *door.Conn) error {
 	t := &inboundConn{server: s, wireConn: newWireConn(g.Conn, &s.config, s.writers), guest: g, conn: s.nextConn(),
 		origin:       zeromq.OriginOf(g.Address),
 		requestSlots: make(chan struct{}, unansweredMax)}
@@ -68,7 +68,7 @@ func (s *server) serve(g *door.Guest) error {
 	defer t.reportLost()
 	err := t.handshake(serverKinds[s.servesRequests]) // The door's timeout is the deadline of the handshake.
 	if err == nil {
-		g.Known()
+		g.MarkKnown()
 		err = t.readMessages()
 	}
 	return err
@@ -131,7 +131,7 @@ func (t *inboundConn) takeRequest(m zmtp.Message) {
 	case <-t.stopped:
 		return
 	}
-	t.guest.Work(1)
+	t.guest.AddWork(1)
 	request, old, evicted := t.requests.Add(route{inboundConn: t, envelope: envelope})
 	if evicted {
 		t.stats.requestsEvicted.Add(1)
@@ -144,7 +144,7 @@ func (t *inboundConn) takeRequest(m zmtp.Message) {
 
 // releaseSlot notes that one request of this connection is answered, or will never be.
 func (t *inboundConn) releaseSlot() {
-	t.guest.Work(-1)
+	t.guest.AddWork(-1)
 	<-t.requestSlots
 }
 
@@ -159,7 +159,7 @@ func (t *inboundConn) takeMessages(m zmtp.Message) {
 			return
 		}
 	}
-	t.guest.Work(0)
+	t.guest.AddWork(0)
 	t.stepper.Hold()
 	for _, body := range m.Frames {
 		t.postReceived(&effects.Received{Body: body})
@@ -204,7 +204,7 @@ func (t *transport) reply(request effects.Request, body []byte) {
 // inbound holds what all servers of a transport share.
 type inbound struct {
 	door         *door.Door
-	purse        *door.Purse
+	purse        *door.ByteBudget
 	writers      *sync.WaitGroup
 	requestConns *sync.Map // the *inboundConn of channels with requests: their outboxes may hold replies
 	callers      *sync.Map // effects.Conn to netip.Addr: the address of each inbound connection
@@ -216,7 +216,7 @@ func newInbound(c *Config) inbound {
 	return inbound{
 		door: door.New(door.Config{Total: c.MaxInbound, PerAddress: c.InboundPerAddress, Strangers: c.HandshakingPerAddress,
 			Patience: c.Handshake, Log: c.Log}),
-		purse: door.NewPurse(c.IncomingBytes), writers: new(sync.WaitGroup), requestConns: new(sync.Map),
+		purse: door.NewByteBudget(c.IncomingBytes), writers: new(sync.WaitGroup), requestConns: new(sync.Map),
 		callers: new(sync.Map),
 		stopped: make(chan struct{}), lastConn: new(atomic.Uint64),
 	}

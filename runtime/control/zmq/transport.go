@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/names"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/internal/stepper"
 )
 
@@ -27,7 +27,7 @@ type transport struct {
 	stats    counters
 	requests *zeromq.Requests[route]
 	names    *names.Resolver
-	seldom   *seldom.Log
+	seldom   *loglimit.Log
 	inbound
 
 	dialing     context.Context // parent of all dials; canceled by Shutdown
@@ -35,7 +35,7 @@ type transport struct {
 	dials       sync.WaitGroup
 	keepers     sync.WaitGroup // and writers of the clients' outboxes
 	// answers holds the budget for the bytes of replies that are arriving, by address.
-	answers   *door.Purse
+	answers   *door.ByteBudget
 	connSlots atomic.Int64 // Conns in use, including those that are being opened
 	lingering atomic.Int64
 
@@ -65,7 +65,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	}
 	t := &transport{config: config, sink: sink, stepper: stepper.Of(sink), shutdownDone: make(chan struct{}),
 		requests: zeromq.NewRequests[route](config.MaxRequests),
-		seldom:   seldom.New(config.Log), answers: door.NewPurse(config.IncomingBytes), conns: map[effects.Conn]*client{}}
+		seldom:   loglimit.New(config.Log), answers: door.NewByteBudget(config.IncomingBytes), conns: map[effects.Conn]*client{}}
 	t.inbound = newInbound(&config)
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
 	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,
@@ -160,7 +160,7 @@ func (t *transport) Stats() control.Stats {
 		Unrequested:     t.stats.unrequested.Load(),
 		RepliesDropped:  t.stats.repliesDropped.Load(),
 		RequestsEvicted: t.stats.requestsEvicted.Load(),
-		InboundConns:    uint64(d.Guests),
+		InboundConns:    uint64(d.Open),
 		InboundEvicted:  d.Evicted,
 		InboundExpired:  d.Expired,
 		InboundRefused:  d.Refused + d.NoFiles,

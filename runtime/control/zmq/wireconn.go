@@ -75,11 +75,11 @@ func (l *wireConn) handshake(k socketKind) (err error) {
 
 // newReader returns a reader of messages within limits. Memory for messages that are not small is taken out of the
 // budget that purse has for the peer's address.
-func (l *wireConn) newReader(limits zmtp.Limits, purse *door.Purse, address netip.Prefix) *zmtp.Reader {
+func (l *wireConn) newReader(limits zmtp.Limits, purse *door.ByteBudget, address netip.Prefix) *zmtp.Reader {
 	return &zmtp.Reader{
 		R: l.in, Limits: limits,
-		ReserveBytes: func(n int) bool { return purse.Take(address, n) },
-		ReleaseBytes: func(n int) { purse.Give(address, n) },
+		ReserveBytes: func(n int) bool { return purse.Reserve(address, n) },
+		ReleaseBytes: func(n int) { purse.Release(address, n) },
 		SendPong:     l.out.sendIfIdle,
 		OnStart:      func() { l.deadline = time.Now().Add(l.config.MessageTimeout) },
 		OnEnd:        func() { l.deadline = time.Time{} },

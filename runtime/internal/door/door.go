@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
 // Config has the limits of a Door.
@@ -26,7 +26,7 @@ type Config struct {
 // Stats counts events since the start, except for Open.
 type Stats struct {
 	// Open is the number of connections that are open now.
-	Guests   int
+	Open     int
 	Admitted uint64
 	// Evicted were closed in favour of another connection, Expired sent nothing that makes sense in time, and Refused
 	// found no place.
@@ -38,14 +38,14 @@ type Stats struct {
 
 // A Door admits connections of any number of listeners. All methods may be called from any goroutine.
 type Door struct {
-	config Config
-	seldom *seldom.Log
-	spare  spare
+	config     Config
+	limitedLog *loglimit.Log
+	spare      spareFile
 
-	mu      sync.Mutex
-	houses  map[netip.Prefix]*house
-	stats   Stats
-	closing bool
+	mu        sync.Mutex
+	addresses map[netip.Prefix]*addressConns
+	stats     Stats
+	closing   bool
 
 	listeners []net.Listener
 	closed    chan struct{}
@@ -54,13 +54,14 @@ type Door struct {
 
 // New returns a door without listeners.
 func New(c Config) *Door {
-	return &Door{config: c, seldom: seldom.New(c.Log), houses: map[netip.Prefix]*house{}, closed: make(chan struct{})}
+	return &Door{config: c, limitedLog: loglimit.New(c.Log), addresses: map[netip.Prefix]*addressConns{},
+		closed: make(chan struct{})}
 }
 
 // Serve admits the connections of l. Each connection is served by a goroutine of its own, and closed when serve
 // returns. The error that serve returns is logged, at a limited rate for each cause and address. The log calls the
 // listener name.
-func (d *Door) Serve(l net.Listener, name string, serve func(*Guest) error) {
+func (d *Door) Serve(l net.Listener, name string, serve func(*Conn) error) {
 	d.mu.Lock()
 	d.listeners = append(d.listeners, l)
 	d.mu.Unlock()
@@ -69,19 +70,19 @@ func (d *Door) Serve(l net.Listener, name string, serve func(*Guest) error) {
 
 // The pause between attempts to accept grows from minPause to maxPause while they fail.
 const (
-	pauseMin = 5 * time.Millisecond
-	pauseMax = 500 * time.Millisecond
+	minPause = 5 * time.Millisecond
+	maxPause = 500 * time.Millisecond
 )
 
-func (d *Door) accept(l net.Listener, name string, serve func(*Guest) error) {
+func (d *Door) accept(l net.Listener, name string, serve func(*Conn) error) {
 	d.spare.keep()
 	defer d.spare.drop()
-	pause := pauseMin
+	pause := minPause
 	for {
 		conn, err := l.Accept()
 		switch {
 		case err == nil:
-			pause = pauseMin
+			pause = minPause
 			d.admit(conn, name, serve)
 			continue
 		case errors.Is(err, net.ErrClosed):
@@ -94,7 +95,7 @@ func (d *Door) accept(l net.Listener, name string, serve func(*Guest) error) {
 		d.spare.turnAway(l)
 		select {
 		case <-time.After(pause):
-			pause = min(2*pause, pauseMax)
+			pause = min(2*pause, maxPause)
 		case <-d.closed:
 		}
 	}
@@ -106,8 +107,8 @@ func (d *Door) count(f func(*Stats)) {
 	f(&d.stats)
 }
 
-func (d *Door) admit(conn net.Conn, name string, serve func(*Guest) error) {
-	g := &Guest{Conn: conn, door: d, Address: addressOf(conn.RemoteAddr())}
+func (d *Door) admit(conn net.Conn, name string, serve func(*Conn) error) {
+	g := &Conn{Conn: conn, door: d, Address: addressOf(conn.RemoteAddr())}
 	if !d.enter(g) {
 		_ = conn.Close()
 		d.Warn("a connection is turned away: all others of its address, or all there may be, are at work", g.Address,
@@ -117,7 +118,7 @@ func (d *Door) admit(conn net.Conn, name string, serve func(*Guest) error) {
 	d.workers.Go(func() {
 		err := serve(g)
 		defer d.leave(g)
-		if why := g.why(); why != "" {
+		if why := g.closeReason(); why != "" {
 			d.Warn(why, g.Address, "channel", name, "peer", conn.RemoteAddr(), "total_max", d.config.Total,
 				"per_address_max", d.config.PerAddress, "strangers_max", d.config.Strangers, "patience", d.config.Patience)
 		} else if !Ordinary(err) {
@@ -143,7 +144,7 @@ func (d *Door) Warn(cause string, who netip.Prefix, attrs ...any) {
 	case who.IsValid():
 		from = who.String()
 	}
-	d.seldom.Warn(cause, from, attrs...)
+	d.limitedLog.Warn(cause, from, attrs...)
 }
 
 // Stats returns the counts.
@@ -174,7 +175,7 @@ func (d *Door) Shut() error {
 func (d *Door) Close(ctx context.Context) error {
 	err := d.Shut()
 	d.mu.Lock()
-	for _, h := range d.houses {
+	for _, h := range d.addresses {
 		for g := range h.all() {
 			_ = g.Close()
 		}
@@ -184,7 +185,7 @@ func (d *Door) Close(ctx context.Context) error {
 	go func() { d.workers.Wait(); close(gone) }()
 	select {
 	case <-gone:
-		d.seldom.End()
+		d.limitedLog.End()
 		return err
 	case <-ctx.Done():
 		return errors.Join(err, ctx.Err())

@@ -15,20 +15,20 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
-// A hall is a door with guests that a test lets in and looks at.
+// A hall is a door whose connections a test admits and inspects.
 type hall struct {
 	*Door
 	t      *testing.T
 	l      *listener
-	guests chan *Guest
+	guests chan *Conn
 	log    logtest.Lines
 }
 
 func open(t *testing.T, c Config) *hall {
-	h := &hall{t: t, l: newListener(), guests: make(chan *Guest, 100)}
+	h := &hall{t: t, l: newListener(), guests: make(chan *Conn, 100)}
 	c.Log = h.log.Logger()
 	h.Door = New(c)
-	h.Serve(h.l, "test", func(g *Guest) error {
+	h.Serve(h.l, "test", func(g *Conn) error {
 		h.guests <- g
 		<-g.Conn.(*conn).closed
 		return nil
@@ -36,8 +36,8 @@ func open(t *testing.T, c Config) *hall {
 	return h
 }
 
-// enter lets one in; nil if it is turned away.
-func (h *hall) enter(ip string) *Guest {
+// enter admits a connection, or returns nil if it is turned away.
+func (h *hall) enter(ip string) *Conn {
 	c := connFrom(ip)
 	h.l.comes <- func() (net.Conn, error) { return c, nil }
 	select {
@@ -52,15 +52,15 @@ func (h *hall) end() {
 	if err := h.Close(h.t.Context()); err != nil {
 		h.t.Error(err)
 	}
-	if n := h.Stats().Guests; n != 0 {
+	if n := h.Stats().Open; n != 0 {
 		h.t.Errorf("%d guests are left", n)
 	}
 }
 
-func gone(g *Guest) bool { return g.Conn.(*conn).gone() }
+func gone(g *Conn) bool { return g.Conn.(*conn).gone() }
 
-// A connection that its peer ends is told at no point, one that ends for a fault is.
-func TestWhoHangsUpIsNotTold(t *testing.T) {
+// The normal end of a connection is not logged, a fault is.
+func TestOrdinaryEndsAreNotLogged(t *testing.T) {
 	for err, lines := range map[error]int{
 		nil: 0, io.EOF: 0, fmt.Errorf("welcome: %w", syscall.EPIPE): 0, fmt.Errorf("hello: %w", syscall.ECONNRESET): 0,
 		io.ErrUnexpectedEOF: 0, net.ErrClosed: 0, errors.New("kind 7 where a hello belongs"): 1, os.ErrDeadlineExceeded: 1,
@@ -68,7 +68,7 @@ func TestWhoHangsUpIsNotTold(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := &hall{t: t, l: newListener()}
 			h.Door = New(Config{Total: 1, PerAddress: 1, Strangers: 1, Patience: time.Hour, Log: h.log.Logger()})
-			h.Serve(h.l, "test", func(*Guest) error { return err })
+			h.Serve(h.l, "test", func(*Conn) error { return err })
 			c := connFrom("10.0.0.1")
 			h.l.comes <- func() (net.Conn, error) { return c, nil }
 			<-c.closed
@@ -80,7 +80,7 @@ func TestWhoHangsUpIsNotTold(t *testing.T) {
 	}
 }
 
-// While nothing can be accepted the door waits, longer and longer to a bound, and says so once.
+// While accepting fails the door waits, longer and longer up to a limit, and logs it once.
 func TestPausesWhileNothingCanBeAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, Config{Total: 1, PerAddress: 1, Strangers: 1, Patience: time.Hour})
@@ -93,13 +93,13 @@ func TestPausesWhileNothingCanBeAccepted(t *testing.T) {
 			}
 			last = time.Now()
 		}
-		if h.enter("10.0.0.1") == nil { // It works again, and pauses are short again.
+		if h.enter("10.0.0.1") == nil { // Accepting works again, and pauses are short again.
 			t.Error("turned away")
 		}
 		h.l.comes <- fail
 		last = time.Now()
 		h.l.comes <- fail
-		if got := time.Since(last); got != pauseMin {
+		if got := time.Since(last); got != minPause {
 			t.Errorf("after it worked, the first pause is %v", got)
 		}
 		if n := h.Stats().NoFiles; n != 12 {
@@ -112,48 +112,48 @@ func TestPausesWhileNothingCanBeAccepted(t *testing.T) {
 	})
 }
 
-func TestStrangersExpireAndTheKnownDoNot(t *testing.T) {
+func TestStrangersExpireAndKnownConnectionsDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, Config{Total: 8, PerAddress: 8, Strangers: 4, Patience: time.Minute})
 		stranger, known := h.enter("10.0.0.1"), h.enter("10.0.0.1")
-		known.Known()
-		time.Sleep(time.Hour) // Of the bubble's clock.
+		known.MarkKnown()
+		time.Sleep(time.Hour) // of the bubble's clock
 		synctest.Wait()
 		if !gone(stranger) || gone(known) {
 			t.Errorf("the stranger is gone: %t, the known one: %t", gone(stranger), gone(known))
 		}
-		if s := h.Stats(); s.Expired != 1 || s.Guests != 1 {
+		if s := h.Stats(); s.Expired != 1 || s.Open != 1 {
 			t.Errorf("%+v", s)
 		}
 		h.end()
 	})
 }
 
-// A flood of handshakes closes none that has ever asked for something, and one that is at work never.
-func TestWhoSpokeStays(t *testing.T) {
+// A flood of handshakes closes no connection that ever had work, and one that is at work is never closed.
+func TestConnectionsWithWorkStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, Config{Total: 100, PerAddress: 6, Strangers: 3, Patience: time.Minute})
 		spoke, working := h.enter("10.0.0.1"), h.enter("10.0.0.1")
-		for _, g := range []*Guest{spoke, working} {
-			g.Known()
-			g.Work(1)
+		for _, g := range []*Conn{spoke, working} {
+			g.MarkKnown()
+			g.AddWork(1)
 		}
-		spoke.Work(-1)
+		spoke.AddWork(-1)
 		for range 50 {
 			g := h.enter("10.0.0.1")
 			if g == nil {
 				t.Fatal("turned away, although others are idle")
 			}
-			g.Known()
+			g.MarkKnown()
 		}
 		if gone(spoke) || gone(working) {
 			t.Errorf("gone: %t, %t", gone(spoke), gone(working))
 		}
-		// Among those who spoke the idle one gives way.
+		// Among the connections that had work, the idle one gives way.
 		for range 5 {
 			g := h.enter("10.0.0.1")
-			g.Known()
-			g.Work(1)
+			g.MarkKnown()
+			g.AddWork(1)
 		}
 		if h.enter("10.0.0.1") != nil {
 			t.Error("all are at work, and one more was let in")
@@ -161,22 +161,22 @@ func TestWhoSpokeStays(t *testing.T) {
 		if !gone(spoke) || gone(working) {
 			t.Errorf("gone: %t, %t", gone(spoke), gone(working))
 		}
-		if s := h.Stats(); s.Refused == 0 || s.Guests != 6 {
+		if s := h.Stats(); s.Refused == 0 || s.Open != 6 {
 			t.Errorf("%+v", s)
 		}
 		h.end()
 	})
 }
 
-// At the bound of all, the address that has most gives way, and no other.
+// At the total limit the address that has most gives way, and no other.
 func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, Config{Total: 12, PerAddress: 10, Strangers: 10, Patience: time.Hour})
-		honest := []*Guest{h.enter("10.0.0.1"), h.enter("10.0.0.2"), h.enter("2001:db8::1")}
+		honest := []*Conn{h.enter("10.0.0.1"), h.enter("10.0.0.2"), h.enter("2001:db8::1")}
 		for i := range 60 {
-			g := h.enter(fmt.Sprintf("2001:db8:1::%x", i+1)) // One host.
+			g := h.enter(fmt.Sprintf("2001:db8:1::%x", i+1)) // one host
 			if i%2 == 0 {
-				g.Known()
+				g.MarkKnown()
 			}
 		}
 		for _, g := range honest {
@@ -184,7 +184,7 @@ func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 				t.Errorf("%v had to go", g.Address)
 			}
 		}
-		if s := h.Stats(); s.Guests > 12 || s.Admitted != 63 {
+		if s := h.Stats(); s.Open > 12 || s.Admitted != 63 {
 			t.Errorf("%+v", s)
 		}
 		if n := h.log.Count("\n"); n > 3 {
@@ -194,26 +194,26 @@ func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 	})
 }
 
-// Nor do many addresses that have one connection each: who has more than one, and has spoken, is not the first to go.
-func TestManyAddressesTakeNothingFromOneThatSpoke(t *testing.T) {
+// Many addresses with one connection each do not displace an address with several connections that had work.
+func TestManyAddressesDoNotDisplaceOneWithWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, Config{Total: 12, PerAddress: 10, Strangers: 10, Patience: time.Hour})
-		var honest []*Guest
+		var honest []*Conn
 		for range 3 {
 			g := h.enter("10.0.0.1")
-			g.Known()
-			g.Work(1)
-			g.Work(-1)
+			g.MarkKnown()
+			g.AddWork(1)
+			g.AddWork(-1)
 			honest = append(honest, g)
 		}
-		var last *Guest
+		var last *Conn
 		for i := range 60 {
-			g := h.enter(fmt.Sprintf("2001:db8:1:%x::1", i+1)) // As many addresses as it likes.
+			g := h.enter(fmt.Sprintf("2001:db8:1:%x::1", i+1)) // as many addresses as it likes
 			if g == nil || last != nil && gone(last) {
 				t.Fatal("who came last has to go, and not who waits longest")
 			}
 			if last = g; i%2 == 0 {
-				g.Known()
+				g.MarkKnown()
 			}
 		}
 		for i, g := range honest {
@@ -225,23 +225,23 @@ func TestManyAddressesTakeNothingFromOneThatSpoke(t *testing.T) {
 	})
 }
 
-func TestPurse(t *testing.T) {
-	p := NewPurse(100)
+func TestByteBudget(t *testing.T) {
+	p := NewByteBudget(100)
 	a, b, c := netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"),
 		netip.MustParsePrefix("10.0.0.3/32")
-	if !p.Take(a, 50) || p.Take(a, 1) {
+	if !p.Reserve(a, 50) || p.Reserve(a, 1) {
 		t.Error("one address has half, and no more")
 	}
-	if !p.Take(b, 40) || p.Take(c, 11) || !p.Take(c, 10) {
+	if !p.Reserve(b, 40) || p.Reserve(c, 11) || !p.Reserve(c, 10) {
 		t.Error("all have the whole, and no more")
 	}
-	p.Give(a, 50)
-	if !p.Take(c, 40) || p.Take(c, 1) {
+	p.Release(a, 50)
+	if !p.Reserve(c, 40) || p.Reserve(c, 1) {
 		t.Error("what was given back can be had")
 	}
-	p.Give(b, 40)
-	p.Give(c, 50)
-	if p.spent != 0 || len(p.of) != 0 {
-		t.Errorf("all was given back, and %d are spent by %d", p.spent, len(p.of))
+	p.Release(b, 40)
+	p.Release(c, 50)
+	if p.spent != 0 || len(p.byAddress) != 0 {
+		t.Errorf("all was given back, and %d are spent by %d", p.spent, len(p.byAddress))
 	}
 }

@@ -12,26 +12,26 @@ import (
 
 // A spareFile is a file held in reserve. After it is closed, one connection can be accepted and turned away, although
 // the process may not open any more files.
-type spare struct {
+type spareFile struct {
 	mu    sync.Mutex
 	users int
 	file  *os.File
 }
 
-func (s *spare) keep() {
+func (s *spareFile) keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users++
 	s.open()
 }
 
-func (s *spare) open() {
+func (s *spareFile) open() {
 	if s.file == nil {
 		s.file, _ = os.Open(os.DevNull) // Without the spare file the door only waits.
 	}
 }
 
-func (s *spare) drop() {
+func (s *spareFile) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 && s.file != nil {
@@ -41,7 +41,7 @@ func (s *spare) drop() {
 }
 
 // turnAway accepts one connection of l and closes it.
-func (s *spare) turnAway(l net.Listener) {
+func (s *spareFile) turnAway(l net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {
@@ -76,7 +76,7 @@ func acceptNow(l net.Listener) (fd int, ok bool) {
 
 // FileLimit returns how many files the process may open (RLIMIT_NOFILE, which the Go runtime has raised as far as it
 // may) and how many it has open.
-func Room() (limit, open int, err error) {
+func FileLimit() (limit, open int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 0, 0, fmt.Errorf("read the limit of open files: %w", err)

@@ -13,7 +13,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
-// With no file left, who comes is turned away by the file kept back; when there are files again, who comes is let in.
+// With no file left, connections are turned away with the help of the spare file; when there are files again,
+// connections are admitted.
 func TestNoFileLeft(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -22,7 +23,7 @@ func TestNoFileLeft(t *testing.T) {
 	var log logtest.Lines
 	d := New(Config{Total: 8, PerAddress: 8, Strangers: 8, Patience: 1 << 60, Log: log.Logger()})
 	served := make(chan struct{}, 8)
-	d.Serve(l, "test", func(g *Guest) error {
+	d.Serve(l, "test", func(g *Conn) error {
 		served <- struct{}{}
 		_, err := io.Copy(io.Discard, g)
 		return err
@@ -34,12 +35,12 @@ func TestNoFileLeft(t *testing.T) {
 		}
 		return c.(*net.TCPConn), nil
 	}
-	first, err := connect() // When it is served, the file is kept back.
+	first, err := connect() // When it is served, the spare file is open.
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-served
-	// The next ones' sockets exist already: they are of this process, too.
+	// The sockets of the next connections exist already, because they belong to this process, too.
 	const turnedAway = 3
 	var sockets []int
 	for range turnedAway {
@@ -55,7 +56,7 @@ func TestNoFileLeft(t *testing.T) {
 		err := unix.Connect(fd, to)
 		n := 0
 		if err == nil {
-			n, err = unix.Read(fd, make([]byte, 1)) // The end, or nothing ever.
+			n, err = unix.Read(fd, make([]byte, 1)) // the end, or nothing ever
 		}
 		if n != 0 || err != nil && !errors.Is(err, unix.ECONNRESET) {
 			t.Errorf("read %d bytes, %v", n, err)
@@ -77,7 +78,7 @@ func TestNoFileLeft(t *testing.T) {
 	if err := d.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := log.Count("no connection can be accepted"); n == 0 || n > 2 { // One, and at the end how many more there were.
+	if n := log.Count("no connection can be accepted"); n == 0 || n > 2 { // The second one counts the others.
 		t.Errorf("%d lines", n)
 	}
 	if d.spare.file != nil {
@@ -85,14 +86,14 @@ func TestNoFileLeft(t *testing.T) {
 	}
 }
 
-// takeAll leaves this process no file.
+// takeAll uses up the files of this process.
 func takeAll(t *testing.T) (giveBack func()) {
 	t.Helper()
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
 	}
-	_, open, err := Room()
+	_, open, err := FileLimit()
 	if err != nil {
 		t.Fatal(err)
 	}

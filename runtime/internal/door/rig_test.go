@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// conn is one of an address that says nothing.
+// A conn is a connection of an address that sends nothing.
 type conn struct {
 	net.Conn // nil
 	from     net.TCPAddr
@@ -38,7 +38,7 @@ func (c *conn) gone() bool {
 	}
 }
 
-// listener accepts what its test gives it.
+// A listener accepts the connections that the test gives it.
 type listener struct {
 	net.Listener // nil
 	comes        chan func() (net.Conn, error)

@@ -35,7 +35,7 @@ func TestAddressesAreTheirOwnNames(t *testing.T) {
 	}
 }
 
-func TestWhatWasFoundIsKept(t *testing.T) {
+func TestAddressesAreCached(t *testing.T) {
 	var asked atomic.Int32
 	r := names.New(context.Background(),
 		names.Config{TTL: time.Hour, Negative: time.Hour, Lookup: func(_ context.Context, network, host string) ([]netip.Addr,
@@ -64,7 +64,7 @@ func TestWhatWasFoundIsKept(t *testing.T) {
 	}
 }
 
-// Silent names end in their time, however many there are, and names are bounded.
+// Lookups of silent names end in time, however many there are, and the number of cached names is bounded.
 func TestManySilentNames(t *testing.T) {
 	var running, most atomic.Int32
 	r := names.New(context.Background(), names.Config{Timeout: 20 * time.Millisecond, Parallel: 3, Max: 10,
@@ -93,7 +93,7 @@ func TestManySilentNames(t *testing.T) {
 	}
 }
 
-// Nobody is asked what localhost is.
+// localhost is not looked up.
 func TestLocalhost(t *testing.T) {
 	r := names.New(t.Context(), names.Config{Lookup: func(context.Context, string, string) ([]netip.Addr, error) {
 		t.Error("somebody was asked")

@@ -32,13 +32,13 @@ type Conn struct {
 
 // A side is one direction of a connection, and wakes the goroutine that waits to read or to write.
 type side struct {
-	turn sync.Mutex    // held by the goroutine that reads or writes, also while it waits
-	may  chan struct{} // has one token when reading or writing may be possible
+	turn  sync.Mutex    // held by the goroutine that reads or writes, also while it waits
+	ready chan struct{} // has one token when reading or writing may be possible
 
-	mu    sync.Mutex
-	at    time.Time // the deadline; zero if there is none
-	timer *time.Timer
-	late  atomic.Bool // the deadline has passed
+	mu       sync.Mutex
+	deadline time.Time // the deadline; zero if there is none
+	timer    *time.Timer
+	expired  atomic.Bool // the deadline has passed
 }
 
 // Take lets the poller wait for conn, and returns the connection to use instead of it. It returns conn itself if it
@@ -64,9 +64,9 @@ func Take(conn net.Conn, poll time.Duration) net.Conn {
 	}
 	c := &Conn{network: conn.LocalAddr().Network(), local: conn.LocalAddr(), remote: conn.RemoteAddr(), fd: fd,
 		payoff: payoff{poll: poll}}
-	c.payoff.score.Store(payoffMax)
-	c.reading.may, c.writing.may = make(chan struct{}, 1), make(chan struct{}, 1)
-	if !enter(c) {
+	c.payoff.score.Store(maxScore)
+	c.reading.ready, c.writing.ready = make(chan struct{}, 1), make(chan struct{}, 1)
+	if !addToShared(c) {
 		_ = unix.Close(fd)
 		return conn
 	}
@@ -79,7 +79,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	n, err := c.do(&c.reading, func(fd int) (int, error) { return syscall.Read(fd, b) })
+	n, err := c.doInTurn(&c.reading, func(fd int) (int, error) { return syscall.Read(fd, b) })
 	if n == 0 && err == nil {
 		return 0, io.EOF
 	}
@@ -97,10 +97,10 @@ func (c *Conn) Write(b []byte) (int, error) {
 func (c *Conn) write(b []byte) (int, error) {
 	done := 0
 	for {
-		n, err := c.try(&c.writing, func(fd int) (int, error) { return syscall.Write(fd, b[done:]) })
+		n, err := c.retryUntilReady(&c.writing, func(fd int) (int, error) { return syscall.Write(fd, b[done:]) })
 		done += n
 		if err != nil || done == len(b) {
-			c.sent(n)
+			c.afterSend(n)
 			return done, c.wrap("write", err)
 		}
 	}
@@ -125,32 +125,34 @@ func (c *Conn) writeRights(b []byte, fds ...int) error {
 	rights := unix.UnixRights(fds...)
 	c.writing.turn.Lock()
 	defer c.writing.turn.Unlock()
-	n, err := c.try(&c.writing, func(fd int) (int, error) { return unix.SendmsgN(fd, b, rights, nil, unix.MSG_NOSIGNAL) })
+	n, err := c.retryUntilReady(&c.writing, func(fd int) (int, error) {
+		return unix.SendmsgN(fd, b, rights, nil, unix.MSG_NOSIGNAL)
+	})
 	if err != nil {
 		return c.wrap("write", err)
 	}
-	c.sent(n)
+	c.afterSend(n)
 	if n < len(b) {
 		_, err = c.write(b[n:])
 	}
 	return err
 }
 
-func (c *Conn) sent(n int) {
-	if n > 0 && c.payoff.sent(clock()) {
+func (c *Conn) afterSend(n int) {
+	if n > 0 && c.payoff.recordSent(clock()) {
 		c.poller.pollFor(c.payoff.poll)
 	}
 }
 
-// do reads or writes once it is the caller's turn.
-func (c *Conn) do(s *side, how func(fd int) (int, error)) (int, error) {
+// doInTurn reads or writes once it is the caller's turn.
+func (c *Conn) doInTurn(s *side, how func(fd int) (int, error)) (int, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	return c.try(s, how)
+	return c.retryUntilReady(s, how)
 }
 
-// use calls how with the descriptor, unless the connection is closed.
-func (c *Conn) use(how func(fd int) (int, error)) (int, error) {
+// withDescriptor calls how with the descriptor, unless the connection is closed.
+func (c *Conn) withDescriptor(how func(fd int) (int, error)) (int, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if err := c.isOpen(); err != nil {
@@ -159,18 +161,18 @@ func (c *Conn) use(how func(fd int) (int, error)) (int, error) {
 	return how(c.fd)
 }
 
-// try reads or writes, and waits where the system call would block. The caller holds the turn.
-func (c *Conn) try(s *side, how func(fd int) (int, error)) (int, error) {
+// retryUntilReady reads or writes, and waits where the system call would block. The caller holds the turn.
+func (c *Conn) retryUntilReady(s *side, how func(fd int) (int, error)) (int, error) {
 	for {
-		if s.late.Load() {
+		if s.expired.Load() {
 			return 0, os.ErrDeadlineExceeded
 		}
-		n, err := c.use(how)
+		n, err := c.withDescriptor(how)
 		switch {
 		case err == nil:
 			return n, nil
 		case errors.Is(err, syscall.EAGAIN):
-			<-s.may
+			<-s.ready
 		case !errors.Is(err, syscall.EINTR):
 			return 0, err
 		}
@@ -203,11 +205,11 @@ func (c *Conn) Close() error {
 		return c.wrap("close", net.ErrClosed)
 	}
 	c.closed = true
-	leave(c)
+	removeFromShared(c)
 	err := unix.Close(c.fd)
 	c.mu.Unlock()
 	for _, s := range []*side{&c.reading, &c.writing} {
-		s.set(time.Time{})
+		s.setDeadline(time.Time{})
 		s.wake()
 	}
 	return c.wrap("close", err)
@@ -261,25 +263,25 @@ func (c *Conn) setDeadline(s *side, t time.Time) error {
 	if err := c.isOpen(); err != nil {
 		return c.wrap("set", err)
 	}
-	s.set(t)
+	s.setDeadline(t)
 	return nil
 }
 
 // wake makes the waiting goroutine try again.
 func (s *side) wake() {
 	select {
-	case s.may <- struct{}{}:
+	case s.ready <- struct{}{}:
 	default: // A token is there already.
 	}
 }
 
-// set changes the deadline, also for waits that have begun.
-func (s *side) set(t time.Time) {
+// setDeadline changes the deadline, also for waits that have begun.
+func (s *side) setDeadline(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.at = t
+	s.deadline = t
 	left := time.Until(t)
-	s.late.Store(!t.IsZero() && left <= 0)
+	s.expired.Store(!t.IsZero() && left <= 0)
 	switch {
 	case t.IsZero():
 		if s.timer != nil {
@@ -298,12 +300,12 @@ func (s *side) set(t time.Time) {
 func (s *side) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch left := time.Until(s.at); {
-	case s.at.IsZero():
+	switch left := time.Until(s.deadline); {
+	case s.deadline.IsZero():
 	case left > 0: // The deadline was just moved, or the clock went back.
 		s.timer.Reset(left)
 	default:
-		s.late.Store(true)
+		s.expired.Store(true)
 		s.wake()
 	}
 }

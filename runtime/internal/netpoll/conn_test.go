@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair connects two ends, both taken.
+// pair connects two ends, both passed to Take.
 func pair(tb testing.TB, network string, poll time.Duration) (net.Conn, net.Conn) {
 	address := "127.0.0.1:0"
 	if network == "unix" {
@@ -40,7 +40,7 @@ func pair(tb testing.TB, network string, poll time.Duration) (net.Conn, net.Conn
 	return netpoll.Take(a, poll), netpoll.Take(b, poll)
 }
 
-// What two goroutines write at the same time does not mix, although the system takes parts of it.
+// Concurrent writes of two goroutines do not mix, even though the kernel takes them in parts.
 func TestWritesDoNotMix(t *testing.T) {
 	const bytes, writers = 4 << 20, 2
 	a, b := pair(t, "tcp", time.Millisecond)
@@ -65,8 +65,8 @@ func TestWritesDoNotMix(t *testing.T) {
 	}
 }
 
-// A Conn is a net.Conn, whether it polls or not.
-func TestConnKeepsToNetConn(t *testing.T) {
+// A Conn behaves like any net.Conn, whether it polls or not.
+func TestConnImplementsNetConn(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		for name, poll := range map[string]time.Duration{"for little": time.Nanosecond, "for long": 100 * time.Microsecond} {
 			t.Run(network+" "+name, func(t *testing.T) {

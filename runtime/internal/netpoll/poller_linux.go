@@ -15,20 +15,20 @@ import (
 )
 
 // maxEvents is how many events one poll may find.
-const events = 64
+const maxEvents = 64
 
 // A poller waits for all connections that were passed to Take. It exists while there are any.
 type poller struct {
-	epoll, bell int // wakeFD is an eventfd that wakes the poller
+	epoll, wakeFD int // wakeFD is an eventfd that wakes the poller
 	// The poller sleeps in the poller of Go's runtime, so that its processor can run other goroutines meanwhile. Go's
 	// poller waits for the gate, a second epoll instance, which reports events of the first one only while our poller
 	// sleeps. Otherwise each event would wake a thread of the Go runtime while our poller polls.
 	gate    *os.File
 	sleeper syscall.RawConn // of gate
 
-	mu    sync.Mutex
-	conns map[int32]*Conn
-	over  bool
+	mu      sync.Mutex
+	conns   map[int32]*Conn
+	stopped bool
 
 	until  atomic.Int64  // polls until then, by clock
 	asleep atomic.Bool   // sleeps or is about to
@@ -41,8 +41,8 @@ var shared struct {
 	p  *poller
 }
 
-// enter adds a connection to the shared poller. It returns false if that is not possible.
-func enter(c *Conn) bool {
+// addToShared adds a connection to the shared poller. It returns false if that is not possible.
+func addToShared(c *Conn) bool {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	p := shared.p
@@ -66,8 +66,8 @@ func enter(c *Conn) bool {
 	return true
 }
 
-// leave removes a connection, whose descriptor is still open, from the poller.
-func leave(c *Conn) {
+// removeFromShared removes a connection, whose descriptor is still open, from the poller.
+func removeFromShared(c *Conn) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if c.poller.remove(c) {
@@ -80,7 +80,7 @@ func newPoller() (*poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &poller{epoll: epoll, bell: -1, conns: map[int32]*Conn{}, ended: make(chan struct{})}
+	p := &poller{epoll: epoll, wakeFD: -1, conns: map[int32]*Conn{}, ended: make(chan struct{})}
 	if err = p.prepare(); err != nil {
 		p.free()
 		return nil, err
@@ -103,10 +103,10 @@ func (p *poller) prepare() error {
 	if err := unix.EpollCtl(gate, unix.EPOLL_CTL_ADD, p.epoll, &unix.EpollEvent{}); err != nil {
 		return err
 	}
-	if p.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if p.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
-	return p.watch(p.bell, unix.EPOLLIN)
+	return p.watch(p.wakeFD, unix.EPOLLIN)
 }
 
 // watch makes the kernel report once, each time that something becomes possible on fd, that it has.
@@ -115,8 +115,8 @@ func (p *poller) watch(fd int, what uint32) error {
 }
 
 func (p *poller) free() {
-	if p.bell >= 0 {
-		_ = unix.Close(p.bell)
+	if p.wakeFD >= 0 {
+		_ = unix.Close(p.wakeFD)
 	}
 	if p.gate != nil {
 		_ = p.gate.Close()
@@ -143,7 +143,7 @@ func (p *poller) remove(c *Conn) bool {
 	if len(p.conns) > 0 {
 		return false
 	}
-	p.over = true
+	p.stopped = true
 	p.ring()
 	return true
 }
@@ -151,7 +151,7 @@ func (p *poller) remove(c *Conn) bool {
 // ring wakes the poller. The caller holds the mutex.
 func (p *poller) ring() {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
-	_, _ = unix.Write(p.bell, one)
+	_, _ = unix.Write(p.wakeFD, one)
 }
 
 // pollFor makes the poller poll for that long before it sleeps again.
@@ -175,7 +175,7 @@ func (p *poller) pollFor(d time.Duration) {
 func (p *poller) wakeUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.over {
+	if !p.stopped {
 		p.ring()
 	}
 }
@@ -184,10 +184,10 @@ func (p *poller) wakeUp() {
 func (p *poller) run() {
 	defer close(p.ended)
 	defer p.free()
-	var found [events]unix.EpollEvent
+	var found [maxEvents]unix.EpollEvent
 	for {
 		n := p.wait(&found)
-		if p.tell(found[:n]) {
+		if p.wakeWaiters(found[:n]) {
 			return
 		}
 		if n > 0 {
@@ -197,7 +197,7 @@ func (p *poller) run() {
 }
 
 // wakeWaiters wakes the goroutines that wait for what was found, and reports whether the poller has ended.
-func (p *poller) tell(found []unix.EpollEvent) bool {
+func (p *poller) wakeWaiters(found []unix.EpollEvent) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range found {
@@ -206,20 +206,20 @@ func (p *poller) tell(found []unix.EpollEvent) bool {
 			continue // The eventfd, or a connection that was closed.
 		}
 		if e.Events&^unix.EPOLLOUT != 0 {
-			c.payoff.arrived(clock())
+			c.payoff.recordArrival(clock())
 			c.reading.wake()
 		}
 		if e.Events&^unix.EPOLLIN != 0 {
 			c.writing.wake()
 		}
 	}
-	return p.over
+	return p.stopped
 }
 
 // wait returns the number of events: at once while the poller polls, otherwise when there is one.
-func (p *poller) wait(found *[events]unix.EpollEvent) int {
+func (p *poller) wait(found *[maxEvents]unix.EpollEvent) int {
 	for p.until.Load() > 0 {
-		if n := p.look(found); n > 0 {
+		if n := p.pollOnce(found); n > 0 {
 			return n
 		}
 		if until := p.until.Load(); clock() >= until {
@@ -236,7 +236,7 @@ func (p *poller) wait(found *[events]unix.EpollEvent) int {
 	p.asleep.Store(true)
 	err := p.sleeper.Read(func(gate uintptr) bool {
 		p.open(gate, unix.EPOLLIN)
-		n = p.look(found)
+		n = p.pollOnce(found)
 		awake := n > 0 || p.until.Load() > 0
 		if awake {
 			p.open(gate, 0)
@@ -257,10 +257,10 @@ func (p *poller) open(gate uintptr, what uint32) {
 }
 
 // pollOnce returns the number of events that have happened.
-func (p *poller) look(found *[events]unix.EpollEvent) int {
+func (p *poller) pollOnce(found *[maxEvents]unix.EpollEvent) int {
 	// A raw call, because for such a short one the thread should keep Go's processor.
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(p.epoll), uintptr(unsafe.Pointer(found)),
-		events, 0, 0, 0)
+		maxEvents, 0, 0, 0)
 	if errno != 0 {
 		return 0
 	}

@@ -47,8 +47,8 @@ func exchangeBytes(t *testing.T, a, b net.Conn) {
 	}
 }
 
-// The poller begins with the first connection and ends with the last, and nothing is left of either.
-func TestNothingIsLeft(t *testing.T) {
+// The poller begins with the first connection and ends with the last, and nothing is left of it.
+func TestPollerEndsWithTheLastConnection(t *testing.T) {
 	before := openFiles(t)
 	for range 3 {
 		a, b := taken(t, time.Millisecond)
@@ -77,8 +77,8 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// A poller that sleeps is woken to poll by the message that leaves, so that the answer finds it polling.
-func TestMessageHasThePollerPoll(t *testing.T) {
+// A message that leaves wakes a sleeping poller, so that the poller is polling when the reply arrives.
+func TestMessageMakesThePollerPoll(t *testing.T) {
 	a, b := taken(t, time.Hour)
 	p := a.(*Conn).poller
 	for !p.asleep.Load() {
@@ -97,8 +97,8 @@ func TestMessageHasThePollerPoll(t *testing.T) {
 	<-p.ended
 }
 
-// A listener can be reached as the one below it, or says that there is nothing to reach.
-func TestListenerIsReached(t *testing.T) {
+// A listener passes on the SyscallConn of the listener below it, or returns an error if that has none.
+func TestListenerSyscallConn(t *testing.T) {
 	below, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -125,8 +125,8 @@ func TestListenerIsReached(t *testing.T) {
 
 type noFile struct{ net.Listener }
 
-// What cannot be taken is used as it is.
-func TestWhatCannotBeTaken(t *testing.T) {
+// A connection that cannot be taken is returned as it is.
+func TestConnectionsThatCannotBeTaken(t *testing.T) {
 	pipe, other := net.Pipe()
 	defer func() { _, _ = pipe.Close(), other.Close() }()
 	if Take(pipe, time.Second) != pipe {
@@ -156,8 +156,8 @@ func TestWhatCannotBeTaken(t *testing.T) {
 	_, _ = got.Close(), b.Close()
 }
 
-// Descriptors go over a Unix socket that is taken, and over one that is not.
-func TestRightsGoOver(t *testing.T) {
+// Descriptors are passed over a Unix socket, whether it was taken or not.
+func TestDescriptorsArePassed(t *testing.T) {
 	for _, poll := range []time.Duration{0, time.Millisecond} {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -195,8 +195,8 @@ func TestRightsGoOver(t *testing.T) {
 	}
 }
 
-// Buffers are set on the socket, and closing for writing is seen by the other end.
-func TestSocketIsReached(t *testing.T) {
+// Buffers are set on the socket, and the other end sees CloseWrite.
+func TestSocketOptionsAndCloseWrite(t *testing.T) {
 	a, b := taken(t, time.Millisecond)
 	c := a.(*Conn)
 	if err := c.SetReadBuffer(64 << 10); err != nil {

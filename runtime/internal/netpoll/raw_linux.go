@@ -20,15 +20,15 @@ func (r raw) Control(look func(fd uintptr)) error {
 
 // Read implements syscall.RawConn.
 func (r raw) Read(try func(fd uintptr) bool) error {
-	_, err := r.conn.do(&r.conn.reading, asTry(try))
+	_, err := r.conn.doInTurn(&r.conn.reading, asTry(try))
 	return r.conn.wrap("read", err)
 }
 
 // Write implements syscall.RawConn.
 func (r raw) Write(try func(fd uintptr) bool) error {
-	_, err := r.conn.do(&r.conn.writing, asTry(try))
+	_, err := r.conn.doInTurn(&r.conn.writing, asTry(try))
 	if err == nil {
-		r.conn.sent(1)
+		r.conn.afterSend(1)
 	}
 	return r.conn.wrap("write", err)
 }

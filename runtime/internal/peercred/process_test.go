@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestMain is also the process that connects, says that it has, and waits.
+// TestMain is also the main function of the process that connects, reports that it has, and waits.
 func TestMain(m *testing.M) {
 	if to := os.Getenv("PEERCRED_CONNECT"); to != "" {
 		conn, err := net.Dial("unix", to)
@@ -18,13 +18,13 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		_, _ = conn.Write([]byte{1})
-		_, _ = conn.Read(make([]byte, 1)) // Until it is killed.
+		_, _ = conn.Read(make([]byte, 1)) // until it is killed
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-func TestAProcessIsKnownToBeGone(t *testing.T) {
+func TestGoneReportsTheEndOfAProcess(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -67,9 +67,9 @@ func TestAProcessIsKnownToBeGone(t *testing.T) {
 	}
 }
 
-func TestWaitingForAProcessEndsWithItsContext(t *testing.T) {
+func TestAwaitEndsWithItsContext(t *testing.T) {
 	_, conn := ends(t)
-	p, err := ProcessOf(conn) // Ourselves.
+	p, err := ProcessOf(conn) // our own process
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func SameUser(conn net.Conn) error {
 	}); err != nil {
 		return err
 	}
-	return allowed(peer.Uid, uint32(os.Geteuid()), overflowUser())
+	return checkUser(peer.Uid, uint32(os.Geteuid()), overflowUser())
 }
 
 // control calls look with the descriptor of the socket behind conn.
@@ -46,7 +46,7 @@ func control(conn net.Conn, look func(fd int) error) error {
 		return fmt.Errorf("reach a unix connection: %w", err)
 	}
 	if failed != nil {
-		return fmt.Errorf("who is at the other end: %w", failed)
+		return fmt.Errorf("identify the process at the other end: %w", failed)
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func overflowUser() uint32 {
 	return uint32(n)
 }
 
-func allowed(peer, own, overflow uint32) error {
+func checkUser(peer, own, overflow uint32) error {
 	switch peer {
 	case overflow:
 		// Also if our own user has that number, because it stands for all users of other namespaces.

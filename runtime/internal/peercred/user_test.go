@@ -15,17 +15,17 @@ func TestOnlyOneUserAndRootAreAllowed(t *testing.T) {
 		ok        bool
 	}{
 		{1000, 1000, true}, {0, 1000, true}, {0, 0, true}, {1000, 0, false}, {1001, 1000, false}, {65534, 1000, false},
-		{65534, 65534, false}, // Two users of two namespaces, perhaps.
+		{65534, 65534, false}, // perhaps two users of two namespaces
 		{0, 65534, true},
 	} {
-		if err := allowed(c.peer, c.own, 65534); (err == nil) != c.ok {
+		if err := checkUser(c.peer, c.own, 65534); (err == nil) != c.ok {
 			t.Errorf("peer %d, own %d: %v", c.peer, c.own, err)
 		}
 	}
 }
 
-// What the kernel calls strangers can be set.
-func TestOverflowUserIsTheKernels(t *testing.T) {
+// The number that the kernel uses for unknown users can be configured.
+func TestOverflowUser(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
 	if err != nil {
 		t.Skip(err)
@@ -35,7 +35,7 @@ func TestOverflowUserIsTheKernels(t *testing.T) {
 	}
 }
 
-// ends are those of a socket, both ours.
+// ends returns both ends of a socket, which belong to this process.
 func ends(t *testing.T) (dialed, accepted net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

@@ -13,8 +13,8 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// A state tells nothing of what could be used to forge a name or to foresee one.
-func TestSecretsAreNotTold(t *testing.T) {
+// The JSON of a state contains nothing that could be used to forge a name or to predict one.
+func TestSecretsAreLeftOut(t *testing.T) {
 	state := struct {
 		key     identity.Key
 		token   identity.Token
@@ -23,7 +23,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 		code    effects.Code
 		ordinal uint64
 	}{identity.Key{7, 7}, identity.Token{9, 9}, prng.New(0xdeadbeef), 0xdeadbeef, effects.PeerLost, 5}
-	got := string(told(&state, 1<<20))
+	got := string(toJSON(&state, 1<<20))
 	const out = `"left out"`
 	want := `{"key":` + out + `,"token":` + out + `,"source":` + out + `,"seed":` + out +
 		`,"code":"peer_lost","ordinal":5}`
@@ -32,7 +32,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	}
 }
 
-// What is remembered is the last, and said in words.
+// A trace has the last entries, and the report shows them by name.
 func TestTrace(t *testing.T) {
 	trace := NewTrace(4)
 	for i := range 5 {
@@ -57,7 +57,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// A directory has no more reports than it is to have, the newest; what is not a report is left alone.
+// A directory keeps the newest reports, as many as configured. Files that are not reports are not touched.
 func TestReportsAreBounded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	var names []string
@@ -68,7 +68,8 @@ func TestReportsAreBounded(t *testing.T) {
 		}
 		names = append(names, name)
 		if i == 0 {
-			// What is left of a report goes with the reports; what only begins like one is somebody's.
+			// Unfinished reports are removed with the reports. Files whose names only begin alike belong to
+			// somebody else.
 			for _, other := range []string{"notes.txt", name[len(dir)+1:] + unfinished, prefix + "to-keep.json"} {
 				if err := os.WriteFile(filepath.Join(dir, other), nil, 0o600); err != nil {
 					t.Fatal(err)
@@ -90,7 +91,7 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// What a step costs more with a trace: an event and two effects of it.
+// The cost that a trace adds to a step: one event and two effects.
 func BenchmarkTrace(b *testing.B) {
 	trace := NewTrace(1024)
 	ev, e1, e2 := &effects.Received{Conn: 1, Body: make([]byte, 100)}, &effects.Grant{ID: 4}, &effects.Reply{Request: 4}

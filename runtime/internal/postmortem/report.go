@@ -35,9 +35,9 @@ type Case struct {
 // Bounds of a report: the bytes of the machine's state, the bytes of one event or effect, and the effects of the
 // step.
 const (
-	stateBytesMax = 4 << 20
-	valueBytesMax = 1 << 16
-	effectsMax    = 4096
+	maxStateBytes = 4 << 20
+	maxValueBytes = 1 << 16
+	maxEffects    = 4096
 )
 
 // report is the content of the file. Its field names are stable; the content of state depends on the version of the
@@ -72,19 +72,19 @@ func (c *Case) render(now time.Time) ([]byte, error) {
 	r := report{
 		Format: format, Time: now.UTC(), Version: version(), Go: runtime.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, Node: hex.EncodeToString(c.Node[:4]),
-		Said: cut(c.Said), Stack: c.Stack, Carried: c.Carried, Trace: []json.RawMessage{},
-		State: told(c.Machine, stateBytesMax),
+		Said: truncate(c.Said), Stack: c.Stack, Carried: c.Carried, Trace: []json.RawMessage{},
+		State: toJSON(c.Machine, maxStateBytes),
 	}
 	if c.Event != nil {
-		r.Event = named(c.Event)
+		r.Event = withKind(c.Event)
 	}
 	if c.Effects != nil {
-		for i := range min(c.Effects.Len(), effectsMax) {
-			r.Effects = append(r.Effects, named(c.Effects.At(i)))
+		for i := range min(c.Effects.Len(), maxEffects) {
+			r.Effects = append(r.Effects, withKind(c.Effects.At(i)))
 		}
 	}
 	if c.Stats != nil {
-		r.Stats = told(c.Stats, stateBytesMax)
+		r.Stats = toJSON(c.Stats, maxStateBytes)
 	}
 	if c.Trace != nil {
 		kept, before := c.Trace.last()
@@ -97,19 +97,19 @@ func (c *Case) render(now time.Time) ([]byte, error) {
 }
 
 // maxSaidBytes bounds the text of an assertion.
-const saidMax = 4096
+const maxSaidBytes = 4096
 
-func cut(s string) string {
-	if len(s) > saidMax {
-		return s[:saidMax] + "..."
+func truncate(s string) string {
+	if len(s) > maxSaidBytes {
+		return s[:maxSaidBytes] + "..."
 	}
 	return s
 }
 
-// named returns an event or effect as JSON, with its kind.
-func named(v any) json.RawMessage {
+// withKind returns an event or effect as JSON, with its kind.
+func withKind(v any) json.RawMessage {
 	kind, _ := json.Marshal(strings.TrimPrefix(fmt.Sprintf("%T", v), "*effects."))
-	return fmt.Appendf(nil, `{"kind":%s,"value":%s}`, kind, told(v, valueBytesMax))
+	return fmt.Appendf(nil, `{"kind":%s,"value":%s}`, kind, toJSON(v, maxValueBytes))
 }
 
 func (e *entry) render() json.RawMessage {
@@ -181,8 +181,9 @@ func Stack() []string {
 
 const prefix, suffix, unfinished = "kvferry-report-", ".json", ".partial"
 
-// names matches the names of reports and of unfinished reports.
-var names = regexp.MustCompile("^" + prefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + suffix + `(\` + unfinished + ")?$")
+// reportName matches the names of reports and of unfinished reports.
+var reportName = regexp.MustCompile("^" + prefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + suffix +
+	`(\` + unfinished + ")?$")
 
 // Write writes a report to a directory, which it creates if necessary, and removes the oldest reports beyond keep. It
 // returns the name of the file. Only the user of this process may read the file. Other files are not touched.
@@ -219,7 +220,7 @@ func prune(dir string, keep int) error {
 		return fmt.Errorf("look for older reports: %w", err)
 	}
 	found := slices.DeleteFunc(entries, func(e os.DirEntry) bool {
-		return !e.Type().IsRegular() || !names.MatchString(e.Name())
+		return !e.Type().IsRegular() || !reportName.MatchString(e.Name())
 	})
 	for _, old := range found[:max(len(found)-keep, 0)] {
 		if err := os.Remove(filepath.Join(dir, old.Name())); err != nil && !os.IsNotExist(err) {

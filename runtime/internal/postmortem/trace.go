@@ -168,7 +168,7 @@ func (e *entry) event(ev effects.Event) {
 	case *effects.Imported:
 		*e = entry{kind: kindImported, a: uint64(ev.Corr), b: uint64(ev.Link), code: ev.Code}
 	case *effects.LinkLost:
-		*e = entry{kind: kindLinkLost, a: uint64(ev.Link), peer: shown(ev.Peer)}
+		*e = entry{kind: kindLinkLost, a: uint64(ev.Link), peer: namePrefix(ev.Peer)}
 	case *effects.TransferDone:
 		*e = entry{kind: kindTransferDone, a: uint64(ev.Corr), b: uint64(ev.At), flag: ev.Settled, code: ev.Code}
 	case *effects.CopyDone:
@@ -177,7 +177,7 @@ func (e *entry) event(ev effects.Event) {
 		*e = entry{kind: kindSettled, a: uint64(ev.Corr), code: ev.Code}
 	case *effects.Landed:
 		*e = entry{kind: kindLanded, a: uint64(ev.Landing), b: uint64(ev.Grant), c: uint64(len(ev.Pages)),
-			flag: ev.Complete, peer: shown(ev.Peer)}
+			flag: ev.Complete, peer: namePrefix(ev.Peer)}
 	case *effects.Scattered:
 		*e = entry{kind: kindScattered, a: uint64(ev.Corr), code: ev.Code}
 	case *effects.Revoked:
@@ -202,18 +202,18 @@ func (e *entry) effect(ef effects.Effect) {
 	case *effects.Reply:
 		*e = entry{kind: kindReply, a: uint64(ef.Request), c: uint64(len(ef.Body))}
 	case *effects.Import:
-		*e = entry{kind: kindImport, a: uint64(ef.Corr), peer: shown(ef.Peer)}
+		*e = entry{kind: kindImport, a: uint64(ef.Corr), peer: namePrefix(ef.Peer)}
 	case *effects.Drop:
 		*e = entry{kind: kindDrop, a: uint64(ef.Link)}
 	case *effects.Publish:
 		*e = entry{kind: kindPublish, c: uint64(len(ef.Pages))}
 	case *effects.Grant:
-		*e = entry{kind: kindGrant, a: uint64(ef.ID), c: uint64(len(ef.Pages)), flag: ef.Read, peer: shown(ef.Peer)}
+		*e = entry{kind: kindGrant, a: uint64(ef.ID), c: uint64(len(ef.Pages)), flag: ef.Read, peer: namePrefix(ef.Peer)}
 	case *effects.Revoke:
 		*e = entry{kind: kindRevoke, a: uint64(ef.Grant)}
 	case *effects.Transfer:
 		*e = entry{kind: kindTransfer, a: uint64(ef.Corr), b: uint64(ef.Grant), c: uint64(len(ef.Pairs)),
-			flag: ef.Read, peer: shown(ef.Peer)}
+			flag: ef.Read, peer: namePrefix(ef.Peer)}
 	case *effects.Copy:
 		*e = entry{kind: kindCopy, a: uint64(ef.Corr), c: uint64(len(ef.Pairs))}
 	case *effects.Store:
@@ -230,11 +230,12 @@ func (e *entry) effect(ef effects.Effect) {
 	case *effects.Return:
 		*e = entry{kind: kindReturn, a: uint64(ef.Ticket)}
 	case *effects.Observe:
-		*e = entry{kind: kindObserve, a: uint64(ef.Fact), b: ef.ID, c: uint64(ef.Count), code: ef.Code, peer: shown(ef.Peer)}
+		*e = entry{kind: kindObserve, a: uint64(ef.Fact), b: ef.ID, c: uint64(ef.Count), code: ef.Code,
+			peer: namePrefix(ef.Peer)}
 	default:
 		*e = entry{}
 	}
 }
 
-// shown returns as much of a name as logs show.
-func shown(name effects.Incarnation) [4]byte { return [4]byte(name[:4]) }
+// namePrefix returns as much of a name as logs show.
+func namePrefix(name effects.Incarnation) [4]byte { return [4]byte(name[:4]) }

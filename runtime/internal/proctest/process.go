@@ -35,12 +35,12 @@ type Process struct {
 	stopped chan struct{} // closed when the process has frozen for the first time
 	gone    chan struct{} // closed when the process has ended and all its output has been read
 
-	mu     sync.Mutex
-	lines  [][]byte // written by the process and not consumed yet
-	silent bool     // there will be no more lines
-	frozen bool
-	status syscall.WaitStatus // set when the process has ended
-	moved  chan struct{}      // closed and replaced when one of these fields changes
+	mu          sync.Mutex
+	lines       [][]byte // written by the process and not consumed yet
+	outputEnded bool     // there will be no more lines
+	frozen      bool
+	status      syscall.WaitStatus // set when the process has ended
+	changed     chan struct{}      // closed and replaced when one of these fields changes
 }
 
 // Self returns a command that starts this binary once more, with additions to its environment.
@@ -69,7 +69,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 		t.Fatal(err)
 	}
 	p := &Process{t: t, cmd: cmd, in: in, stopped: make(chan struct{}), gone: make(chan struct{}),
-		moved: make(chan struct{})}
+		changed: make(chan struct{})}
 	read := make(chan struct{})
 	go p.read(out, read)
 	go p.watch(read)
@@ -86,9 +86,9 @@ func (p *Process) read(out io.Reader, done chan<- struct{}) {
 	lines.Buffer(nil, 16<<20) // The peer of a plane writes the bytes of all its pages in one line.
 	for lines.Scan() {
 		line := append([]byte(nil), lines.Bytes()...)
-		p.move(func() { p.lines = append(p.lines, line) })
+		p.update(func() { p.lines = append(p.lines, line) })
 	}
-	p.move(func() { p.silent = true })
+	p.update(func() { p.outputEnded = true })
 }
 
 // watch waits for the process itself, because exec's own wait does not report a freeze.
@@ -102,26 +102,26 @@ func (p *Process) watch(read <-chan struct{}) {
 		case err != nil || status.Exited() || status.Signaled():
 			<-read
 			_ = p.cmd.Wait() // The process was waited for; this ends the copying of its standard error.
-			p.move(func() { p.status, p.frozen = status, false })
+			p.update(func() { p.status, p.frozen = status, false })
 			return
 		case status.Stopped():
-			p.move(func() { p.frozen = true })
+			p.update(func() { p.frozen = true })
 			if first {
 				first = false
 				close(p.stopped)
 			}
 		case status.Continued():
-			p.move(func() { p.frozen = false })
+			p.update(func() { p.frozen = false })
 		}
 	}
 }
 
-func (p *Process) move(change func()) {
+func (p *Process) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
-	close(p.moved)
-	p.moved = make(chan struct{})
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // await reports whether a condition, evaluated under the lock, became true before the limit.
@@ -135,7 +135,7 @@ func (p *Process) await(holds func() bool) bool {
 func (p *Process) until(holds func() bool, stop <-chan struct{}, late <-chan time.Time) bool {
 	for {
 		p.mu.Lock()
-		ok, moved := holds(), p.moved
+		ok, moved := holds(), p.changed
 		p.mu.Unlock()
 		if ok {
 			return true
@@ -177,7 +177,7 @@ func (p *Process) next(stop <-chan struct{}, late <-chan time.Time) (line []byte
 		if ok = len(p.lines) > 0; ok {
 			line, p.lines = p.lines[0], p.lines[1:]
 		}
-		return ok || p.silent
+		return ok || p.outputEnded
 	}, stop, late)
 	return line, ok
 }
@@ -211,7 +211,7 @@ func (p *Process) Freeze() {
 // AwaitFrozen waits until the process stands still, whatever stopped it.
 func (p *Process) AwaitFrozen() {
 	p.t.Helper()
-	p.await(func() bool { return p.frozen || p.silent })
+	p.await(func() bool { return p.frozen || p.outputEnded })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.frozen {

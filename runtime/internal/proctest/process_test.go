@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// A process answers, freezes by itself and when it is told to, goes on where it was, and ends by itself, by a failure
-// and by a signal; each is seen by its parent.
+// A process replies, freezes by itself and on request, continues where it was, and ends by itself, by a failure and
+// by a signal. Its parent observes each of these.
 func TestProcess(t *testing.T) {
 	p := Start(t, Self(role+"=1"))
 	hears := func(want string) {
@@ -63,7 +63,7 @@ func TestProcess(t *testing.T) {
 	if s := p.Status(); !s.Exited() || s.ExitStatus() != 0 {
 		t.Errorf("ended with %#x", s)
 	}
-	hears("last") // Also what it said right before its end.
+	hears("last") // including what it wrote right before its end
 	if _, ok := p.Next(nil); ok {
 		t.Error("it speaks on")
 	}

@@ -48,20 +48,20 @@ func availableBelow(root string) Room {
 }
 
 // cgroupFiles are the names that a version of cgroups uses.
-type files struct {
+type cgroupFiles struct {
 	limit, used string
 	droppable   []string // fields of memory.stat that count pages of files, which can be read again
 }
 
 var (
-	version1 = files{"memory.limit_in_bytes", "memory.usage_in_bytes",
+	version1 = cgroupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes",
 		[]string{"total_inactive_file", "total_active_file"}}
-	version2 = files{"memory.max", "memory.current", []string{"inactive_file", "active_file"}}
+	version2 = cgroupFiles{"memory.max", "memory.current", []string{"inactive_file", "active_file"}}
 )
 
 // narrow checks a cgroup and all cgroups above it. A container may see its own cgroup as the top, under another name:
 // cgroups that do not exist are skipped, and the top is checked in any case.
-func narrow(least Room, root, mount, group string, f files) Room {
+func narrow(least Room, root, mount, group string, f cgroupFiles) Room {
 	for at := filepath.Clean("/" + group); ; at = filepath.Dir(at) {
 		folder := filepath.Join(root, mount, at)
 		limit, ok := number(filepath.Join(folder, f.limit))

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// world writes files below a folder of the test's own.
+// world writes files below a folder of the test.
 func world(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -66,7 +66,7 @@ func TestTheNarrowestLimitCounts(t *testing.T) {
 	}
 }
 
-func TestMoreThanThereIsIsRefusedAtOnce(t *testing.T) {
+func TestShortageIsReportedAtOnce(t *testing.T) {
 	var short *Shortage
 	if err := Check(1 << 60); !errors.As(err, &short) || short.Asked != 1<<60 || short.Bytes == 0 {
 		t.Fatalf("%v", err)
@@ -87,8 +87,8 @@ func TestMoreThanThereIsIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// What a kernel says in the middle ends it, as a shortage where it is one; a signal does not.
-func TestPartsThatFail(t *testing.T) {
+// An error of the kernel in the middle ends the allocation, with a shortage if it is one. A signal does not end it.
+func TestFailingPartEndsAllocation(t *testing.T) {
 	const size = 3*partBytes + 1
 	var taken uint64
 	signals := 3
@@ -119,8 +119,8 @@ func TestPartsThatFail(t *testing.T) {
 	}
 }
 
-// Somebody else takes memory after the first part: what is left is looked at before each.
-func TestOthersTakeMemoryMeanwhile(t *testing.T) {
+// Another process allocates memory after the first part: the available memory is checked before each part.
+func TestAvailableMemoryIsCheckedBeforeEachPart(t *testing.T) {
 	rooms := []Room{{Bytes: 8 * partBytes}, {Bytes: partBytes, Limit: "/proc/meminfo"}}
 	parts := 0
 	err := inParts(t.Context(), 3*partBytes, func() Room { return rooms[min(parts, 1)] }, func(uint64, uint64) error {
@@ -133,15 +133,15 @@ func TestOthersTakeMemoryMeanwhile(t *testing.T) {
 	}
 }
 
-// What a limit of this process forbids is a shortage, too, and the error says where to look.
-func TestLimitsOfTheProcess(t *testing.T) {
+// A limit of this process is a shortage, too, and the error says where to look.
+func TestProcessLimitIsAShortage(t *testing.T) {
 	const limitData, size = 2, 64 << 30 // RLIMIT_DATA
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(limitData, &old); err != nil {
 		t.Fatal(err)
 	}
 	less := old
-	less.Cur = min(old.Max, 8<<30) // Far from what the test itself needs.
+	less.Cur = min(old.Max, 8<<30) // far from what the test itself needs
 	if err := syscall.Setrlimit(limitData, &less); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	}
 }
 
-func TestPrivateMemoryIsThere(t *testing.T) {
+func TestPrivateMemoryIsAllocated(t *testing.T) {
 	const size = 64 << 20
 	mem, err := Private(t.Context(), size, false)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// meminfo is what a kernel with 2 MiB pages says of them.
+// meminfo is the text of a kernel with huge pages of 2 MiB.
 func meminfo(total, free, promised, surplus string) string {
 	return "MemAvailable: 1000 kB\nHugePages_Total: " + total + "\nHugePages_Free: " + free + "\nHugePages_Rsvd: " + promised +
 		"\nHugePages_Surp: " + surplus + "\nHugepagesize: 2048 kB\n"
 }
 
-// What others have or were promised is not to be had; what the kernel may look for is.
-func TestHowManyHugePagesThereAre(t *testing.T) {
+// Huge pages that others have or were promised are not available; those that the kernel may still find are.
+func TestHugePagesOf(t *testing.T) {
 	for _, c := range []struct {
 		name, meminfo string
 		more          uint64
@@ -45,7 +45,7 @@ func TestHowManyHugePagesThereAre(t *testing.T) {
 	}
 }
 
-// hugeBytes is the size of a huge page; the test is skipped if there are not so many.
+// hugeBytes returns the size of a huge page. It skips the test if there are too few.
 func hugeBytes(t *testing.T, pages uint64) uint64 {
 	t.Helper()
 	room := HugePages()
@@ -55,7 +55,7 @@ func hugeBytes(t *testing.T, pages uint64) uint64 {
 	return room.PageBytes
 }
 
-// Memory in huge pages is taken when it is asked for, has its seals, and goes back.
+// Memory in huge pages is allocated at once, has its seals, and is given back.
 func TestMemoryInHugePages(t *testing.T) {
 	unit := hugeBytes(t, 3)
 	before := HugePages().Free
@@ -105,8 +105,8 @@ func TestMemoryInHugePages(t *testing.T) {
 	}
 }
 
-// More huge pages than there are cannot be had, and nothing stays taken.
-func TestMoreHugePagesThanThereAre(t *testing.T) {
+// Asking for more huge pages than there are fails, and nothing stays allocated.
+func TestHugeShortage(t *testing.T) {
 	room := HugePages()
 	if room.PageBytes == 0 {
 		t.Skip("this kernel has no huge pages")

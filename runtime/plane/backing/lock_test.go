@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// How much may be locked is what RLIMIT_MEMLOCK leaves, unless the process has CAP_IPC_LOCK.
-func TestWhatMayBeLocked(t *testing.T) {
+// A process may lock what RLIMIT_MEMLOCK leaves, or everything with CAP_IPC_LOCK.
+func TestCheckLock(t *testing.T) {
 	const status = "VmLck:\t    4 kB\nCapEff:\t0000000000000000\n"
 	for _, c := range []struct {
 		name, status string
@@ -33,7 +33,7 @@ func TestWhatMayBeLocked(t *testing.T) {
 	}
 }
 
-// Locked memory is locked in the kernel's eyes; what may not be locked says why.
+// Locked memory is locked according to the kernel; the error for memory that may not be locked says why.
 func TestLock(t *testing.T) {
 	mem, err := Private(t.Context(), 1<<20, false)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// unmapped is where memory was that was given back.
+// unmapped returns an address whose memory was unmapped.
 func unmapped(t *testing.T) []byte {
 	t.Helper()
 	mem, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)

@@ -24,7 +24,7 @@ func take(t *testing.T, m Memfd) (*os.File, []byte) {
 	return file, mem
 }
 
-// mapWritable says whether a file can be mapped so that stores reach it.
+// mapWritable reports whether a file can be mapped writable.
 func mapWritable(file *os.File) ([]byte, error) {
 	return syscall.Mmap(int(file.Fd()), 0, memfdBytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 }
@@ -37,7 +37,7 @@ func TestNobodyChangesTheSizeOfAMemfd(t *testing.T) {
 				t.Errorf("%+v: %d bytes: %v", m, size, err)
 			}
 		}
-		// The seal that would take stores away from all.
+		// the seal that would forbid stores to every process
 		if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), fAddSeals, 0x8); e != syscall.EPERM {
 			t.Errorf("%+v: a seal was added: %v", m, e)
 		}
@@ -49,7 +49,7 @@ func TestOnlyAWritableMemfdIsMappedWritable(t *testing.T) {
 	if _, err := mapWritable(file); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("one that is not: %v", err)
 	}
-	mem[5] = 1 // Ours is.
+	mem[5] = 1 // Our own mapping is writable.
 
 	file, mem = take(t, Memfd{Writable: true})
 	theirs, err := mapWritable(file)

@@ -21,7 +21,7 @@ func (s *Shortage) Error() string {
 	if s.Cause != nil {
 		text += ": " + s.Cause.Error()
 		if s.Asked <= s.Bytes {
-			text += ": look at the limits of this process (ulimit -v, -d and -f) and at the size of what its memory is taken " +
+			text += ": check the limits of this process (ulimit -v, -d and -f) and the size of what its memory is taken " +
 				"from"
 		}
 	}
@@ -43,12 +43,12 @@ func Lack(size uint64, cause error) error {
 
 const (
 	// reserve is the fraction (1/reserve) of the available memory that is left to others.
-	leave = 32
+	reserve = 32
 	// partBytes is how much is allocated between two checks of what is left.
 	partBytes = 256 << 20
 	// minPartBytes is a size that still gets allocated between two signals. Each signal makes the kernel undo a part,
 	// and profilers send many signals.
-	partBytesMin = 1 << 20
+	minPartBytes = 1 << 20
 	// adviseWrite is MADV_POPULATE_WRITE, available since Linux 5.14.
 	adviseWrite = 23
 	// adviseNoDump is MADV_DONTDUMP.
@@ -68,7 +68,7 @@ func HideFromCores(mem []byte) error {
 func Check(size uint64) error { return Available().check(size) }
 
 func (r Room) check(size uint64) error {
-	if r.Bytes -= r.Bytes / leave; size > r.Bytes {
+	if r.Bytes -= r.Bytes / reserve; size > r.Bytes {
 		return &Shortage{Asked: size, Room: r}
 	}
 	return nil
@@ -135,7 +135,7 @@ func inParts(ctx context.Context, size uint64, available func() Room, take func(
 		n := min(size-at, part)
 		switch err := take(at, n); {
 		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN):
-			part = max(part/2, partBytesMin)
+			part = max(part/2, minPartBytes)
 		case err != nil:
 			err = fmt.Errorf("take %d bytes of memory: %w", size, err)
 			return cmp.Or(Lack(size, err), err)

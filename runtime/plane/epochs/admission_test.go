@@ -7,7 +7,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// However many links are configured, initiators and strangers get no more than their part of the files of the process.
+// However many links are configured, initiators and strangers take no more than their part of the files of the
+// process.
 func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 	for _, c := range []struct{ links, limit, total, strangers, lines int }{
 		{64, 1024, 128, 64, 0},

@@ -66,8 +66,8 @@ type Arrival struct {
 }
 
 // handle serves one admitted connection until it ends.
-func (s *Arrivals) handle(guest *door.Guest) error {
-	in, err := s.greet(guest)
+func (s *Arrivals) handle(accepted *door.Conn) error {
+	in, err := s.handshake(accepted)
 	if err != nil {
 		return err
 	}
@@ -88,10 +88,10 @@ func (s *Arrivals) handle(guest *door.Guest) error {
 	return nil
 }
 
-// greet reads a hello and answers it. A peer that is let in is no longer a stranger to the door.
-func (s *Arrivals) greet(guest *door.Guest) (*Arrival, error) {
+// handshake reads a hello and answers it. A peer that is let in is no longer a stranger to the door.
+func (s *Arrivals) handshake(accepted *door.Conn) (*Arrival, error) {
 	c := &s.cfg
-	conn := guest.Conn // The channel owns the connection and closes it in halves.
+	conn := accepted.Conn // The channel owns the connection and closes it in halves.
 	if err := conn.SetDeadline(time.Now().Add(c.Env.Bounds.Handshake)); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *Arrivals) greet(guest *door.Guest) (*Arrival, error) {
 	}
 	in := &Arrival{
 		Channel: NewChannel(conn, c.Env.Bounds.Stall, c.Frame), Reader: make(chan struct{}), arrivals: s,
-		address: guest.Address, ends: map[uint64]End{},
+		address: accepted.Address, ends: map[uint64]End{},
 	}
 	in.hands = c.Hands(in)
 	if in.Hello, err = in.hands.Parse(body); err != nil {
@@ -115,8 +115,8 @@ func (s *Arrivals) greet(guest *door.Guest) (*Arrival, error) {
 	code, err := in.arrive(token)
 	answer := in.hands.Welcome(code, nil)
 	if code == effects.OK {
-		guest.Known()
-		guest.Work(1) // For the life of the connection: the door never closes it in favour of another one.
+		accepted.MarkKnown()
+		accepted.AddWork(1) // For the life of the connection: the door never closes it in favour of another one.
 		answer = in.hands.Welcome(code, &token)
 	}
 	_, writing := conn.Write(answer)
@@ -124,7 +124,7 @@ func (s *Arrivals) greet(guest *door.Guest) (*Arrival, error) {
 		return nil, fmt.Errorf("link refused as %s: %w", code, err)
 	}
 	if err := errors.Join(writing, conn.SetDeadline(time.Time{})); err != nil {
-		in.says(communicator.TargetEvent{Kind: communicator.TurnsAway}, nil)
+		in.postEvent(communicator.TargetEvent{Kind: communicator.TurnsAway}, nil)
 		return nil, err
 	}
 	return in, nil
@@ -137,8 +137,8 @@ func (in *Arrival) arrive(token identity.Token) (effects.Code, error) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", in.To[:4], us[:4])
 	}
 	if !in.hands.Proves(token) {
-		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control "+
-			"plane first", in.From[:4])
+		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the "+
+			"control plane first", in.From[:4])
 	}
 	mapped, code, err := in.hands.Admit()
 	if code != effects.OK {
@@ -156,8 +156,8 @@ func (in *Arrival) arrive(token identity.Token) (effects.Code, error) {
 func (in *Arrival) letIn(arrives communicator.TargetEvent) (effects.Code, error) {
 	s := in.arrivals
 	s.feed(arrives, errRenewed)
-	n := s.said.Links
-	switch s.said.Entry {
+	n := s.decided.Links
+	switch s.decided.Entry {
 	case communicator.Open:
 		s.incoming[in.Session] = in
 		return effects.OK, nil
@@ -179,10 +179,10 @@ func (in *Arrival) letIn(arrives communicator.TargetEvent) (effects.Code, error)
 }
 
 // errRenewed ends the oldest link of a peer that opens one link more than it may have.
-var errRenewed = errors.New("its peer opens another link, and has as many as it may")
+var errRenewed = errors.New("its peer opens another link, and has the most that it may have")
 
 // postEvent makes the machine process an event of this link. If the event ends the link, why is the cause.
-func (in *Arrival) says(ev communicator.TargetEvent, why error) {
+func (in *Arrival) postEvent(ev communicator.TargetEvent, why error) {
 	in.arrivals.mu.Lock()
 	defer in.arrivals.mu.Unlock()
 	ev.Session = in.Session
@@ -191,12 +191,12 @@ func (in *Arrival) says(ev communicator.TargetEvent, why error) {
 
 // Fenced processes the peer's message that its end of an epoch submits nothing any more.
 func (in *Arrival) Fenced(epoch uint64) {
-	in.says(communicator.TargetEvent{Kind: communicator.SaysFenced, Epoch: epoch}, nil)
+	in.postEvent(communicator.TargetEvent{Kind: communicator.SaysFenced, Epoch: epoch}, nil)
 }
 
 // Gone processes the peer's message that its end of an epoch does not exist any more.
 func (in *Arrival) Gone(epoch uint64) {
-	in.says(communicator.TargetEvent{Kind: communicator.SaysGone, Epoch: epoch}, nil)
+	in.postEvent(communicator.TargetEvent{Kind: communicator.SaysGone, Epoch: epoch}, nil)
 }
 
 // Offered begins an epoch that the peer offers, unless the machine refuses it. It sends the answer that accept makes,
@@ -209,17 +209,17 @@ func (in *Arrival) Offered(epoch uint64, end End,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.feed(communicator.TargetEvent{Kind: communicator.Offers, Session: in.Session, Epoch: epoch}, nil)
-	if before := s.said.Stale; before != 0 {
+	if before := s.decided.Stale; before != 0 {
 		return false, fmt.Errorf("%w: offer of epoch %d after %d", framing.ErrMalformed, epoch, before)
 	}
-	code, begun := s.said.Code, s.said.Begun
+	code, begun := s.decided.Code, s.decided.Begun
 	var revoked []effects.GrantID
 	more := false
 	if begun {
 		revoked, more = s.cfg.Revoked(in.From)
 		in.ends[epoch] = end
 	}
-	if !in.Channel.Say(accept(code, revoked, more)) {
+	if !in.Channel.Send(accept(code, revoked, more)) {
 		return begun, ErrStalled
 	}
 	return begun, nil
@@ -233,13 +233,13 @@ func (in *Arrival) End(epoch uint64) End {
 }
 
 // EndFinished reports that our end of an epoch has ended: whether it failed, and whether it is proven gone.
-func (in *Arrival) Led(epoch uint64, failed, gone bool) {
-	in.says(communicator.TargetEvent{Kind: communicator.EndLed, Epoch: epoch, Failed: failed, Gone: gone}, nil)
+func (in *Arrival) EndFinished(epoch uint64, failed, gone bool) {
+	in.postEvent(communicator.TargetEvent{Kind: communicator.EndLed, Epoch: epoch, Failed: failed, Gone: gone}, nil)
 }
 
 // fail ends the link: no further message of its connection is processed.
 func (in *Arrival) fail(err error) {
-	in.says(communicator.TargetEvent{Kind: communicator.LinkFails}, err)
+	in.postEvent(communicator.TargetEvent{Kind: communicator.LinkFails}, err)
 }
 
 // end reports to the machine how the connection ended.

@@ -17,15 +17,15 @@ import (
 
 const (
 	// maxLinksPerPeer is how many links one peer may have: one, and some that have ended without our noticing yet.
-	linksOfPeer = 4
+	maxLinksPerPeer = 4
 	// addressReserve is the fraction (1/addressReserve) of the links that one address leaves to other addresses.
 	// Limits by peer are not enough, because a host can create any number of peers, each with a token of its own.
-	reserved = 8
+	addressReserve = 8
 	// maxEpochs bounds the epochs of a link that are not over: one, and some whose forming was given up by the peer
 	// but not here yet.
-	epochsMax = 8
+	maxEpochs = 8
 	// maxRevokes is how many grants can be in force at a time, as their ids differ in the low 16 bits.
-	revokesMax = 1 << 16
+	maxRevokes = 1 << 16
 )
 
 // ArrivalsConfig configures the links that peers open to a plane.
@@ -60,7 +60,7 @@ type Arrivals struct {
 	closed   bool
 	conns    map[net.Conn]struct{} // admitted connections, for Close; at most 2 × Links
 	target   communicator.Target
-	said     communicator.TargetOut              // what the machine's last step wants done
+	decided  communicator.TargetOut              // what the machine's last step wants done
 	incoming map[communicator.SessionID]*Arrival // at most Links
 	revokes  uint64                              // number of revocations requested so far
 	revoking map[uint64]func()                   // called when the revocation is proven; at most as many as grants
@@ -72,7 +72,7 @@ var _ plane.Expeller = (*Arrivals)(nil)
 // NewArrivals returns an empty set of links.
 func NewArrivals(c ArrivalsConfig) *Arrivals {
 	limits := communicator.Limits{
-		Sessions: c.Links, OfPeer: linksOfPeer, Reserved: reserved, Epochs: epochsMax, Revokes: revokesMax,
+		Sessions: c.Links, OfPeer: maxLinksPerPeer, Reserved: addressReserve, Epochs: maxEpochs, Revokes: maxRevokes,
 	}
 	s := &Arrivals{
 		cfg: c, conns: map[net.Conn]struct{}{}, incoming: map[communicator.SessionID]*Arrival{},
@@ -89,7 +89,7 @@ func (s *Arrivals) Serve(listener net.Listener) { s.door.Serve(listener, "plane 
 // closed in favour of another one, because the end of such a connection is a proof. There is room for as many
 // strangers.
 func (s *Arrivals) admission() door.Config {
-	limit, _, err := door.Room()
+	limit, _, err := door.FileLimit()
 	if err != nil {
 		s.cfg.Log.Warn("the limit of open files is not known", "err", err)
 		limit = 1024
@@ -101,7 +101,7 @@ func (s *Arrivals) admission() door.Config {
 func (c *ArrivalsConfig) doorFor(limit int) door.Config {
 	links := c.Links
 	if few := max(limit/c.Files, 1); links > few {
-		c.Log.Warn("this process may open few files: fewer initiators find a place than links are allowed",
+		c.Log.Warn("this process may open few files, which limits the links of initiators",
 			"files_max", limit, "links_wanted", links, "links_max", few,
 			"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
 		links = few
@@ -113,13 +113,13 @@ func (c *ArrivalsConfig) doorFor(limit int) door.Config {
 }
 
 // visit serves one connection, unless the plane is closed.
-func (s *Arrivals) visit(guest *door.Guest) error {
-	if !s.track(guest.Conn) {
+func (s *Arrivals) visit(accepted *door.Conn) error {
+	if !s.track(accepted.Conn) {
 		return nil
 	}
 	defer s.cfg.Going.Done()
-	defer s.untrack(guest.Conn)
-	if err := s.handle(guest); s.cfg.Opening.Err() == nil {
+	defer s.untrack(accepted.Conn)
+	if err := s.handle(accepted); s.cfg.Opening.Err() == nil {
 		return err
 	}
 	return nil
@@ -158,7 +158,7 @@ func (s *Arrivals) Expel(peer effects.Incarnation, gone func()) {
 // the event. Nothing of that blocks or calls back into Arrivals. The caller holds the mutex, so that an epoch that
 // begins is told of every grant revoked before.
 func (s *Arrivals) feed(ev communicator.TargetEvent, why error) {
-	out := &s.said
+	out := &s.decided
 	out.Reset()
 	s.target.Step(&ev, out)
 	for _, name := range out.Expelled {
@@ -166,7 +166,7 @@ func (s *Arrivals) feed(ev communicator.TargetEvent, why error) {
 		s.incoming[name.Session].Log.Info("a peer's epoch is fenced, to revoke what it was granted", "epoch", name.Epoch)
 	}
 	for _, name := range out.Fences {
-		s.incoming[name.Session].Channel.Say(s.cfg.Fenced(name.Epoch))
+		s.incoming[name.Session].Channel.Send(s.cfg.Fenced(name.Epoch))
 	}
 	for _, name := range out.Leaves {
 		s.incoming[name.Session].ends[name.Epoch].Leave()
@@ -181,7 +181,7 @@ func (s *Arrivals) feed(ev communicator.TargetEvent, why error) {
 		end := in.ends[name.Epoch]
 		s.cfg.Going.Go(func() {
 			in.hands.Margin(end)
-			in.says(communicator.TargetEvent{Kind: communicator.MarginOver, Epoch: name.Epoch}, nil)
+			in.postEvent(communicator.TargetEvent{Kind: communicator.MarginOver, Epoch: name.Epoch}, nil)
 		})
 	}
 	for _, name := range out.Over {

@@ -31,7 +31,7 @@ func Batches(pairs []effects.Pair, gather *effects.Gather, local func(effects.Pa
 			continue // The library refuses an empty descriptor.
 		}
 		full := len(batch) > 0 && bytes+p.Bytes > most.Bytes
-		if last := len(batch) - 1; !full && last >= 0 && batch[last].meets(p) {
+		if last := len(batch) - 1; !full && last >= 0 && batch[last].adjoins(p) {
 			batch[last].Bytes += p.Bytes
 			bytes += p.Bytes
 			continue
@@ -65,6 +65,6 @@ func pieces(pairs []effects.Pair, gather *effects.Gather, local func(effects.Pag
 }
 
 // adjoins reports whether q begins where p ends, at both ends. Only whole pages adjoin.
-func (p Piece) meets(q Piece) bool {
+func (p Piece) adjoins(q Piece) bool {
 	return p.Local+uintptr(p.Bytes) == q.Local && p.Remote+uintptr(p.Bytes) == q.Remote
 }

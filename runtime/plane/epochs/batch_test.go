@@ -22,7 +22,7 @@ func page(index, length uint32) (p effects.Pair) {
 	return p
 }
 
-// Whatever the pages: every byte is moved once to where it belongs, in the pages' order, within the limits, and two
+// For any pages: every byte is moved once to where it belongs, in the order of the pages, within the limits; and two
 // pieces that could be one are two only where a batch ends.
 func TestBatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -46,7 +46,7 @@ func TestBatches(t *testing.T) {
 				t.Fatalf("a batch of %d pieces", len(batch))
 			}
 			for i, p := range batch {
-				if i > 0 && batch[i-1].meets(p) {
+				if i > 0 && batch[i-1].adjoins(p) {
 					t.Fatalf("%+v and %+v are one", batch[i-1], p)
 				}
 				if p.Local <= before {
@@ -71,8 +71,8 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// Pages in a row are one descriptor; a short one ends it.
-func TestNeighboursAreOne(t *testing.T) {
+// Consecutive pages are one descriptor; a short page ends it.
+func TestAdjacentPagesAreOneDescriptor(t *testing.T) {
 	var pairs []effects.Pair
 	for i := range uint32(300) {
 		pairs = append(pairs, page(i, testPage))
@@ -94,7 +94,7 @@ func TestNeighboursAreOne(t *testing.T) {
 	}
 }
 
-// What is put together goes where it belongs: the first stripes of all layers, then the second ones.
+// Gathered layers go where they belong: the first stripes of all layers, then the second ones.
 func TestPiecesOfLayers(t *testing.T) {
 	a, b := page(4, testPage/4).Local, page(2, testPage/4).Local
 	pair := page(4, testPage/2)

@@ -35,17 +35,17 @@ type Channel struct {
 
 const (
 	// maxFrames bounds the frames that wait to be written. A link sends a few frames for each epoch.
-	framesMax = 64
+	maxFrames = 64
 	// closeWait is how long the peer may take to close its side first, so that unread bytes of the peer do not turn
 	// our close into a reset.
-	farewell = time.Second
+	closeWait = time.Second
 )
 
 // NewChannel makes a channel of a connection, which Finish closes. One write may take at most stall, and no frame
 // that is read may have more than limit bytes.
 func NewChannel(conn net.Conn, stall time.Duration, limit int) *Channel {
 	return &Channel{
-		conn: conn, stall: stall, limit: limit, frames: make(chan []byte, framesMax), ended: make(chan struct{}),
+		conn: conn, stall: stall, limit: limit, frames: make(chan []byte, maxFrames), ended: make(chan struct{}),
 	}
 }
 
@@ -54,7 +54,7 @@ func (c *Channel) Conn() net.Conn { return c.conn }
 
 // Send queues a frame, which it keeps. It returns false if the peer does not read any more, or the channel is
 // finished.
-func (c *Channel) Say(frame []byte) bool {
+func (c *Channel) Send(frame []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.finished {
@@ -99,7 +99,7 @@ func (c *Channel) Finish(closed <-chan struct{}) {
 	c.mu.Unlock()
 	<-c.ended
 	if half, ok := c.conn.(*net.TCPConn); ok && !c.kept && half.CloseWrite() == nil {
-		late := time.NewTimer(farewell)
+		late := time.NewTimer(closeWait)
 		defer late.Stop()
 		select {
 		case <-closed:
@@ -110,7 +110,7 @@ func (c *Channel) Finish(closed <-chan struct{}) {
 }
 
 // keptOpen are connections that this process never closes, so that no peer takes their end for proof.
-var held struct {
+var keptOpen struct {
 	mu    sync.Mutex
 	files []*os.File
 }
@@ -119,9 +119,9 @@ var held struct {
 func (c *Channel) Keep() {
 	if conn, ok := c.conn.(*net.TCPConn); ok {
 		if file, err := conn.File(); err == nil {
-			held.mu.Lock()
-			defer held.mu.Unlock()
-			held.files = append(held.files, file)
+			keptOpen.mu.Lock()
+			defer keptOpen.mu.Unlock()
+			keptOpen.files = append(keptOpen.files, file)
 			c.kept = true
 		}
 	}

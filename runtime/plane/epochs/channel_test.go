@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// What ends a connection proves only what the peer's kernel alone can say. A reset may come from anybody on the way,
-// and a timeout, or what was read badly, says nothing.
+// The end of a connection proves something only if the peer's kernel alone can have caused it. A reset may come from
+// any machine on the way, and a timeout or a malformed frame proves nothing.
 func TestProves(t *testing.T) {
 	read := func(err error) error {
 		return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}

@@ -12,16 +12,16 @@ import (
 // at the sources: the machine bounds its transfers, the library its completions, and PushFromPeer bounds the peer's
 // messages.
 type Inbox struct {
-	mu      sync.Mutex
-	waiting []func(now effects.Time)
-	words   int           // how many of waiting are messages of the peer
-	wake    chan struct{} // has a buffer of one
+	mu       sync.Mutex
+	waiting  []func(now effects.Time)
+	messages int           // how many of waiting are messages of the peer
+	wake     chan struct{} // has a buffer of one
 }
 
 // maxMessages bounds the messages of the peer that were not processed yet. An honest peer sends two messages for each
 // epoch, and an epoch is offered only when the one before it is over. A peer that sends more gets no memory for them
 // while the goroutine waits for the device.
-const wordsMax = 64
+const maxMessages = 64
 
 // NewInbox returns an empty inbox.
 func NewInbox() Inbox { return Inbox{wake: make(chan struct{}, 1)} }
@@ -38,16 +38,16 @@ func (b *Inbox) Push(f func(now effects.Time)) {
 }
 
 // PushFromPeer is like Push, for a message of the peer. It fails if too many of them are waiting.
-func (b *Inbox) Hear(f func(now effects.Time)) error {
+func (b *Inbox) PushFromPeer(f func(now effects.Time)) error {
 	b.mu.Lock()
-	full := b.words == wordsMax
+	full := b.messages == maxMessages
 	if !full {
-		b.words++
+		b.messages++
 	}
 	b.mu.Unlock()
 	if full {
 		return fmt.Errorf("%w: more than %d messages of the target at once; it answers each offer and fences each epoch once",
-			framing.ErrMalformed, wordsMax)
+			framing.ErrMalformed, maxMessages)
 	}
 	b.Push(f)
 	return nil
@@ -57,10 +57,10 @@ func (b *Inbox) Hear(f func(now effects.Time)) error {
 func (b *Inbox) Wake() <-chan struct{} { return b.wake }
 
 // Take removes everything that was pushed, and returns it in order.
-func (b *Inbox) Happened() []func(now effects.Time) {
+func (b *Inbox) Take() []func(now effects.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.waiting
-	b.waiting, b.words = nil, 0
+	b.waiting, b.messages = nil, 0
 	return all
 }

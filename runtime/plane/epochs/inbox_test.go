@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// What was pushed comes out in order, once; the peer's words are bounded for as long as nobody listens, and nobody else
-// is for it.
+// Everything that was pushed is taken once, in order. Messages of the peer are bounded while nobody takes them;
+// nothing else is.
 func TestInbox(t *testing.T) {
 	b := NewInbox()
 	var order []int
@@ -18,28 +18,28 @@ func TestInbox(t *testing.T) {
 	for round := range 3 {
 		order = order[:0]
 		b.Push(note(-1))
-		for n := range wordsMax {
-			if err := b.Hear(note(n)); err != nil {
+		for n := range maxMessages {
+			if err := b.PushFromPeer(note(n)); err != nil {
 				t.Fatalf("round %d, word %d: %v", round, n, err)
 			}
 		}
-		if err := b.Hear(note(-2)); !errors.Is(err, framing.ErrMalformed) {
+		if err := b.PushFromPeer(note(-2)); !errors.Is(err, framing.ErrMalformed) {
 			t.Fatalf("round %d: one word too many: %v", round, err)
 		}
-		b.Push(note(wordsMax))
+		b.Push(note(maxMessages))
 		select {
 		case <-b.Wake():
 		default:
 			t.Fatal("nobody is woken")
 		}
-		for _, f := range b.Happened() {
+		for _, f := range b.Take() {
 			f(1)
 		}
-		if len(order) != wordsMax+2 || order[0] != -1 || !slices.IsSorted(order) {
+		if len(order) != maxMessages+2 || order[0] != -1 || !slices.IsSorted(order) {
 			t.Fatalf("round %d: %v", round, order)
 		}
 	}
-	if len(b.Happened()) != 0 {
+	if len(b.Take()) != 0 {
 		t.Fatal("it happened twice")
 	}
 }

@@ -118,7 +118,7 @@ func (l *Link) address(page effects.RemotePage) uintptr {
 // serve imports the peer and runs the link to its end.
 func (l *Link) serve(blob []byte) {
 	s := l.links
-	defer s.forget(l)
+	defer s.remove(l)
 	if err := l.connect(blob); err != nil {
 		code := effects.Unreachable
 		if r := (*refusal)(nil); errors.As(err, &r) {
@@ -129,8 +129,8 @@ func (l *Link) serve(blob []byte) {
 		}
 		if code != effects.Closed {
 			_, address, _ := framing.ParseBlob(blob)
-			s.cfg.Seldom.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", l.Peer[:4]), "address", address,
-				"err", err)
+			s.cfg.LimitedLog.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", l.Peer[:4]),
+				"address", address, "err", err)
 		}
 		s.post(l, &effects.Imported{Corr: l.corr, Code: code})
 		return
@@ -187,8 +187,8 @@ func (l *Link) Answer(conn net.Conn, welcome uint8) ([]byte, error) {
 	k, body, _, err := framing.Read(conn, nil, l.links.cfg.Frame)
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another "+
-			"version: %w", err)
+		return nil, fmt.Errorf("the peer closed the connection instead of sending a welcome; see its log: it may be "+
+			"of another version: %w", err)
 	case errors.Is(err, framing.ErrMalformed):
 		return nil, Refuse(effects.Malformed, "%w", err)
 	case err != nil:
@@ -200,14 +200,14 @@ func (l *Link) Answer(conn net.Conn, welcome uint8) ([]byte, error) {
 }
 
 // CheckWelcome returns the reason for which a welcome cannot be accepted: its code, its sender, or its missing proof.
-func (l *Link) Believe(code effects.Code, from effects.Incarnation, proven bool) error {
+func (l *Link) CheckWelcome(code effects.Code, from effects.Incarnation, proven bool) error {
 	switch {
 	case code != effects.OK:
 		return Refuse(communicator.Importing(code), "the peer refused the link; see its log")
 	case from != l.Peer:
 		return Refuse(effects.Stale, "incarnation %x... answered where %x... was expected", from[:4], l.Peer[:4])
 	case !proven:
-		return Refuse(effects.Refused, "who answered as %x... does not prove it", from[:4])
+		return Refuse(effects.Refused, "the peer that answered as %x... does not prove its identity", from[:4])
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (l *Link) run() {
 		}
 	}
 	if l.m.Unproven() {
-		l.links.unprove(l)
+		l.links.recordUnproven(l)
 	}
 	if open {
 		l.Channel.Finish(l.Reader)
@@ -255,7 +255,7 @@ func (l *Link) run() {
 
 // step processes all that has happened, and submits the batches that may be submitted.
 func (l *Link) step() {
-	for _, f := range l.Happened() {
+	for _, f := range l.Take() {
 		f(plane.Now())
 	}
 	l.Feed(plane.Now(), communicator.Event{Kind: communicator.Tick})
@@ -269,7 +269,7 @@ func (l *Link) step() {
 }
 
 // PostEvent makes the link's goroutine process an event.
-func (l *Link) Happens(ev communicator.Event) {
+func (l *Link) PostEvent(ev communicator.Event) {
 	l.Push(func(now effects.Time) { l.Feed(now, ev) })
 }
 
@@ -278,7 +278,7 @@ func (l *Link) Feed(now effects.Time, ev communicator.Event) {
 	l.m.Step(now, &ev, &l.out)
 	out := &l.out
 	for _, p := range out.Posts {
-		l.owe(p)
+		l.postCompletion(p)
 	}
 	for _, s := range out.Says {
 		l.hands.Say(s)
@@ -293,7 +293,7 @@ func (l *Link) Feed(now effects.Time, ev communicator.Event) {
 }
 
 // postCompletion reports a completion to the rank's machine.
-func (l *Link) owe(p communicator.Post) {
+func (l *Link) postCompletion(p communicator.Post) {
 	switch p.Kind {
 	case communicator.PostImported:
 		e := &effects.Imported{Corr: l.corr, Code: p.Code}
@@ -314,14 +314,14 @@ func (l *Link) owe(p communicator.Post) {
 }
 
 // SendFrame sends the peer a frame, or ends the link if the peer does not read any more.
-func (l *Link) Tell(frame []byte) {
-	if !l.Channel.Say(frame) {
+func (l *Link) SendFrame(frame []byte) {
+	if !l.Channel.Send(frame) {
 		l.Lost(ErrStalled)
 	}
 }
 
 // ErrStalled ends a link whose peer does not read.
-var ErrStalled = errors.New("the peer takes no message any more")
+var ErrStalled = errors.New("the peer does not read messages any more")
 
 // Lost reports that the channel has ended. It never blocks.
 func (l *Link) Lost(err error) {

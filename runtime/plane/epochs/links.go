@@ -10,22 +10,22 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // LinksConfig configures the links that a plane opens.
 type LinksConfig struct {
-	Env     plane.Env // with a Leased pool
-	Log     *slog.Logger
-	Seldom  *seldom.Log
-	Opening context.Context // ends attempts to import
-	Going   *sync.WaitGroup // waits for each goroutine
-	Rules   communicator.Rules
-	Batch   Limit
-	Max     int    // limit of links and attempts to open one
-	Remedy  string // what to do if Max is too small
-	Frame   int    // limit of the bytes of a frame
+	Env        plane.Env // with a Leased pool
+	Log        *slog.Logger
+	LimitedLog *loglimit.Log
+	Opening    context.Context // ends attempts to import
+	Going      *sync.WaitGroup // waits for each goroutine
+	Rules      communicator.Rules
+	Batch      Limit
+	Max        int    // limit of links and attempts to open one
+	Remedy     string // what to do if Max is too small
+	Frame      int    // limit of the bytes of a frame
 	// Hands makes the hands of a new link.
 	Hands func(*Link) Hands
 }
@@ -57,7 +57,7 @@ func (s *Links) Import(e *effects.Import) {
 	case s.closed:
 		s.cfg.Env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.Closed})
 	case len(s.all) >= s.cfg.Max:
-		s.cfg.Seldom.Warn("a peer cannot be linked to: too many peers", "", "links", s.cfg.Max, "remedy", s.cfg.Remedy)
+		s.cfg.LimitedLog.Warn("a peer cannot be linked to: too many peers", "", "links", s.cfg.Max, "remedy", s.cfg.Remedy)
 		s.cfg.Env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
 	default:
 		l := newLink(s, e)
@@ -70,7 +70,7 @@ func (s *Links) Import(e *effects.Import) {
 // Drop implements plane.Plane.
 func (s *Links) Drop(link effects.Link) {
 	if l := s.Link(link); l != nil {
-		l.Happens(communicator.Event{Kind: communicator.Drop})
+		l.PostEvent(communicator.Event{Kind: communicator.Drop})
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *Links) Link(link effects.Link) *Link {
 }
 
 // LinkCount returns the number of links that are up.
-func (s *Links) Up() int {
+func (s *Links) LinkCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.up)
@@ -150,7 +150,7 @@ func (s *Links) Cancel(corr effects.Corr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.transfers[corr]; l != nil {
-		l.Happens(communicator.Event{Kind: communicator.Cancel, Corr: corr})
+		l.PostEvent(communicator.Event{Kind: communicator.Cancel, Corr: corr})
 	}
 }
 
@@ -160,7 +160,7 @@ func (s *Links) Close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for l := range s.all {
-		l.Happens(communicator.Event{Kind: communicator.Close})
+		l.PostEvent(communicator.Event{Kind: communicator.Close})
 	}
 }
 
@@ -174,7 +174,7 @@ func (s *Links) Unproven() error {
 
 // recordUnproven records that the last epoch of a link is not proven over. The link's channel stays open, because the
 // peer would take its end for that proof.
-func (s *Links) unprove(l *Link) {
+func (s *Links) recordUnproven(l *Link) {
 	l.Channel.Keep()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +201,7 @@ func (s *Links) post(l *Link, ev effects.Event) {
 	s.cfg.Env.Sink.Post(ev)
 }
 
-func (s *Links) forget(l *Link) {
+func (s *Links) remove(l *Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, l)

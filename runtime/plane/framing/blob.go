@@ -31,7 +31,7 @@ func ParseBlob(b []byte) (token identity.Token, address string, err error) {
 			blobMin+AddressMax)
 	}
 	if b[0] != blobVersion {
-		return token, "", fmt.Errorf("%w: blob version %d; %d is spoken here", ErrMalformed, b[0], blobVersion)
+		return token, "", fmt.Errorf("%w: blob version %d; %d is expected", ErrMalformed, b[0], blobVersion)
 	}
 	if n := int(binary.LittleEndian.Uint16(b[1:])); n != len(b)-blobMin {
 		return token, "", fmt.Errorf("%w: blob says %d bytes of address and has %d", ErrMalformed, n, len(b)-blobMin)

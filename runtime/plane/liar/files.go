@@ -13,7 +13,7 @@ import (
 )
 
 // maxFiles is more than the number of files that any frame has beside it.
-const filesMost = 8
+const maxFiles = 8
 
 // An end is one side of a relayed connection. Between processes of one host it also receives the files that are
 // passed beside bytes.
@@ -29,7 +29,7 @@ func (e *end) Read(b []byte) (int, error) {
 	if !ok {
 		return e.Conn.Read(b)
 	}
-	control := make([]byte, unix.CmsgSpace(4*filesMost))
+	control := make([]byte, unix.CmsgSpace(4*maxFiles))
 	n, nc, _, _, err := c.ReadMsgUnix(b, control)
 	messages, _ := unix.ParseSocketControlMessage(control[:nc]) // The kernel's control messages are well formed.
 	e.mu.Lock()
@@ -54,7 +54,7 @@ func (e *end) take() []*os.File {
 	return files
 }
 
-func (e *end) forget() {
+func (e *end) closeFiles() {
 	for _, file := range e.take() {
 		_ = file.Close()
 	}
@@ -92,8 +92,8 @@ func otherFiles(way Way, came []*os.File) []*os.File {
 	case FewerFiles:
 		drop(min(1, len(came)))
 	case MoreFiles:
-		for len(came) > 0 && len(came) < filesMost {
-			came = append(came, made(0, false))
+		for len(came) > 0 && len(came) < maxFiles {
+			came = append(came, newMemory(0, false))
 		}
 	case Swapped:
 		slices.Reverse(came)
@@ -105,20 +105,20 @@ func otherFiles(way Way, came []*os.File) []*os.File {
 			case way == NoMemory:
 				came[i], _ = os.Open(os.DevNull)
 			case way == Shorter:
-				came[i] = made(info.Size()/2, true)
+				came[i] = newMemory(info.Size()/2, true)
 			default:
-				came[i] = made(info.Size(), false)
+				came[i] = newMemory(info.Size(), false)
 			}
 			_ = old.Close()
 		}
 	case Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing, Early:
-		// They are about the bytes. // These ways deviate in the bytes.
+		// These ways deviate in the bytes.
 	}
 	return came
 }
 
-// made returns empty memory of a size, sealed like a pool's if sealed is true.
-func made(size int64, sealed bool) *os.File {
+// newMemory returns empty memory of a size, sealed like a pool's if sealed is true.
+func newMemory(size int64, sealed bool) *os.File {
 	fd, err := unix.MemfdCreate("lie", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	frameHead = 4 + 1     // length and kind
-	pageHead  = 8 + 4 + 4 // transfer, pair, length
-	unitMax   = 64 << 20
+	frameHeadBytes = 4 + 1     // length and kind
+	pageHeadBytes  = 8 + 4 + 4 // transfer, pair, length
+	maxUnitBytes   = 64 << 20
 )
 
 // A Liar relays between the plane whose blob it was given and initiators that use the Liar's own blob. It lies once.
@@ -140,8 +140,8 @@ func (l *Liar) relay(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
 	w := &wire{from: &end{Conn: from}, to: &end{Conn: to}}
-	defer w.from.forget()
-	defer w.to.forget()
+	defer w.from.closeFiles()
+	defer w.to.closeFiles()
 	in := bufio.NewReader(w.from)
 	first, err := frame(in)
 	if err != nil {
@@ -180,7 +180,7 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 			l.saw = true
 			l.mu.Unlock()
 		}
-		head, over, still, lied := frameHead, false, false, false
+		head, over, still, lied := frameHeadBytes, false, false, false
 		if w.stream && !first {
 			head = 0
 		}
@@ -190,10 +190,10 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 				if l.lie.Way == Late {
 					held, b = unit, nil
 				} else {
-					b, over, still = told(l.lie.Way, unit, head)
+					b, over, still = deviate(l.lie.Way, unit, head)
 				}
 				if l.lie.Way == Early {
-					l.write(w, false, done(unit[frameHead:]), nil)
+					l.write(w, false, done(unit[frameHeadBytes:]), nil)
 				}
 				came = otherFiles(l.lie.Way, came)
 				lied = true
@@ -271,15 +271,15 @@ func frame(r io.Reader) ([]byte, error) {
 
 // page reads one page of a stream, header included.
 func page(r io.Reader) ([]byte, error) {
-	head := make([]byte, pageHead)
+	head := make([]byte, pageHeadBytes)
 	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, err
 	}
-	return rest(r, head, int(binary.LittleEndian.Uint32(head[pageHead-4:])))
+	return rest(r, head, int(binary.LittleEndian.Uint32(head[pageHeadBytes-4:])))
 }
 
 func rest(r io.Reader, head []byte, n int) ([]byte, error) {
-	if n < 1 || n > unitMax {
+	if n < 1 || n > maxUnitBytes {
 		return nil, io.ErrUnexpectedEOF // Honest ends send nothing of this length.
 	}
 	unit := append(head, make([]byte, n)...)

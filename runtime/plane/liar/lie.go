@@ -141,7 +141,7 @@ func noise(n int) []byte {
 
 // deviate returns what is passed on in place of a frame or page whose fields begin at head. If over is true, the
 // connection ends after it; if still is true, nothing more is passed in this direction.
-func told(way Way, unit []byte, head int) (b []byte, over, still bool) {
+func deviate(way Way, unit []byte, head int) (b []byte, over, still bool) {
 	b = append([]byte(nil), unit...)
 	switch way {
 	case Silence:
@@ -165,7 +165,7 @@ func told(way Way, unit []byte, head int) (b []byte, over, still bool) {
 	case TooLong:
 		at := 0 // The length of a frame comes first; that of a page is the last field of its header.
 		if head == 0 {
-			at = pageHead - 4
+			at = pageHeadBytes - 4
 		}
 		binary.LittleEndian.PutUint32(b[at:], 1<<32-1)
 	case Closed:

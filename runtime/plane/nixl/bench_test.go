@@ -21,9 +21,9 @@ const (
 	benchBatch = 64
 )
 
-// What the plane adds to libnixl: batches of 64 pages, out of 256, pushed by the plane, from the effect to its
-// completion, and written by libnixl's own calls between the same memory, by turns in one run. Pages of 1 MiB are for
-// throughput, one of 4 KiB for what a push costs besides its bytes.
+// The overhead of the plane over libnixl: batches of 64 pages, out of 256, are pushed by the plane, from the effect
+// to its completion, and written by direct calls of libnixl between the same memory, in turns in one run. Pages of 1
+// MiB measure throughput, one page of 4 KiB the cost of a push besides its bytes.
 func BenchmarkBesideLibnixl(b *testing.B) {
 	for _, c := range transports {
 		for _, size := range []struct {
@@ -74,12 +74,12 @@ func beside(b *testing.B, transports string, bytes, batch int) {
 	b.ReportMetric(times.Ratio("plane", "libnixl"), "plane:x-libnixl")
 }
 
-// own are two agents of libnixl's over the memory of a pair's pools, without a plane.
+// own has two agents of libnixl over the memory of a pair's pools, without a plane.
 type own struct {
 	pair  *planetest.LeasedPair
 	a     *libnixl.Agent
 	peer  string
-	asked chan bool // the target's agent is wanted
+	asked chan bool // the target's agent must be polled
 }
 
 func newOwn(b *testing.B, transports string, p *planetest.LeasedPair) *own {
@@ -110,7 +110,7 @@ func newOwn(b *testing.B, transports string, p *planetest.LeasedPair) *own {
 		b.Fatal(err)
 	}
 	ended := make(chan struct{})
-	go func() { // As the plane does: asked while somebody waits.
+	go func() { // Polled while somebody waits, as the plane does.
 		defer close(ended)
 		for wanted := false; ; {
 			var look <-chan time.Time
@@ -142,7 +142,7 @@ func newOwn(b *testing.B, transports string, p *planetest.LeasedPair) *own {
 	return w
 }
 
-// write writes what a move says, and asks until all of it has arrived.
+// write writes what a move describes, and polls until all of it has arrived.
 func (o *own) write(b *testing.B, m planetest.Move) {
 	var pairs []libnixl.Pair
 	for i, page := range m.Local {

@@ -61,9 +61,9 @@ type Config struct {
 }
 
 const (
-	windowMax      = 64
-	descriptorsMax = 1 << 16
-	linksDefault   = 64
+	maxWindow      = 64
+	maxDescriptors = 1 << 16
+	defaultLinks   = 64
 )
 
 // complete checks the configuration and fills in the defaults.
@@ -85,9 +85,9 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 		def, max int
 	}{
 		{"rebuild tries", &c.RebuildTries, 3, 100},
-		{"window", &c.Window, 2, windowMax},
-		{"descriptors", &c.Descriptors, 1024, descriptorsMax},
-		{"links", &c.Links, min(linksDefault, bounds.Links), bounds.Links},
+		{"window", &c.Window, 2, maxWindow},
+		{"descriptors", &c.Descriptors, 1024, maxDescriptors},
+		{"links", &c.Links, min(defaultLinks, bounds.Links), bounds.Links},
 	} {
 		*f.value = cmp.Or(*f.value, f.def)
 		if *f.value < 1 || *f.value > f.max {

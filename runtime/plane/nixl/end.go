@@ -106,7 +106,7 @@ func (e *end) post(read bool, batch []epochs.Piece, late func() bool) (posted bo
 
 // pollOldest reports whether the oldest batch has ended, and removes it if so. The error is nil if the batch
 // succeeded.
-func (e *end) ended() (ended bool, err error) {
+func (e *end) pollOldest() (ended bool, err error) {
 	f := e.flights[0]
 	done := f.done
 	if !done {
@@ -127,7 +127,7 @@ func (e *end) ended() (ended bool, err error) {
 }
 
 // errAlone says that the peer has ended, or does not want the epoch any more.
-var errAlone = errors.New("the peer left while the agents met")
+var errAlone = errors.New("the peer ended while the agents connected")
 
 // A meeting is what an initiator's agent needs to connect to the target's agent, so completely that nothing of the
 // connecting is left for which the target's agent would have to be polled.
@@ -195,7 +195,7 @@ func (e *end) await(ctx context.Context, m *meeting, check func() (bool, error))
 		case <-m.left:
 			return errAlone
 		case <-ctx.Done():
-			return fmt.Errorf("the target's agent is not reached in time: see whether UCX may reach it (UCX_TLS, "+
+			return fmt.Errorf("the target's agent was not reached in time; check whether UCX can reach it (UCX_TLS, "+
 				"UCX_NET_DEVICES, firewalls): %w", context.Cause(ctx))
 		}
 	}

@@ -4,7 +4,7 @@ package nixl
 
 import "github.com/kvferry/kvferry/runtime/plane/liar"
 
-// Steps are what a liar can lie about.
+// Steps are the steps at which a liar can lie.
 var Steps = map[uint8]liar.Step{
 	uint8(kindHello): liar.Hello, uint8(kindWelcome): liar.Welcome, uint8(kindOffer): liar.Offer,
 	uint8(kindAccept): liar.Accept, uint8(kindFenced): liar.Fenced, uint8(kindGone): liar.Gone,

@@ -34,13 +34,13 @@ const (
 	helloBytes   = 4 + 5*16
 	welcomeBytes = 1 + 16 + 16 + 16 + 4 + 8 + 8 + 8 + 16
 	// maxRevoked is the largest number of grants that an accept lists; the pool records as many.
-	revokedMax = 1024
+	maxRevoked = 1024
 	// maxMetadata bounds an agent's metadata. A region has some hundred bytes for each transport.
-	metadataMax = 64 << 10
+	maxMetadata = 64 << 10
 	epochBytes  = 8
 	acceptBytes = epochBytes + 1 + 1 + 2 + 4
 	// maxFrame is the length of the longest frame.
-	frameMax = framing.HeadBytes + acceptBytes + 8*revokedMax + metadataMax
+	maxFrame = framing.HeadBytes + acceptBytes + 8*maxRevoked + maxMetadata
 )
 
 // hello is the first message of an initiator.
@@ -86,7 +86,7 @@ func parseHello(b []byte) (h hello, err error) {
 		return h, framing.WrongSize("hello", len(b), helloBytes)
 	}
 	if m := binary.LittleEndian.Uint32(b); m != magic {
-		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here: run one version of kvferry at both ends",
+		return h, fmt.Errorf("%w: hello begins with %#x; %#x is expected: run one version of kvferry at both ends",
 			framing.ErrMalformed, m, magic)
 	}
 	h.from, h.to, h.proof = effects.Incarnation(b[4:20]), effects.Incarnation(b[20:36]), [16]byte(b[36:52])
@@ -145,7 +145,7 @@ func appendEpoch(b []byte, k kind, epoch uint64) []byte {
 
 func parseEpoch(b []byte) (epoch uint64, err error) {
 	if len(b) != epochBytes {
-		return 0, framing.WrongSize("word about an epoch", len(b), epochBytes)
+		return 0, framing.WrongSize("message about an epoch", len(b), epochBytes)
 	}
 	return someEpoch(binary.LittleEndian.Uint64(b))
 }
@@ -181,7 +181,7 @@ func parseAccept(b []byte) (a accept, err error) {
 	}
 	a.code, a.more = effects.CodeFromWire(uint32(b[8])), b[9] == 1
 	n, metadata := int(binary.LittleEndian.Uint16(b[10:])), int64(binary.LittleEndian.Uint32(b[12:]))
-	if b[9] > 1 || n > revokedMax || metadata > metadataMax || int64(len(b)) != int64(acceptBytes+8*n)+metadata ||
+	if b[9] > 1 || n > maxRevoked || metadata > maxMetadata || int64(len(b)) != int64(acceptBytes+8*n)+metadata ||
 		a.code == effects.OK && metadata == 0 {
 		return a, fmt.Errorf("%w: accept of %d bytes as %s with the mark %d, %d grants and %d bytes of metadata",
 			framing.ErrMalformed, len(b), a.code, b[9], n, metadata)

@@ -19,10 +19,10 @@ var (
 	someAccept = accept{epoch: 9, more: true, revoked: []effects.GrantID{80, 90}, metadata: []byte("metadata")}
 )
 
-// body is what a frame carries.
+// body returns what a frame carries.
 func body(t *testing.T, frame []byte, want kind) []byte {
 	t.Helper()
-	k, body, _, err := framing.Read(bytes.NewReader(frame), nil, frameMax)
+	k, body, _, err := framing.Read(bytes.NewReader(frame), nil, maxFrame)
 	if err != nil || kind(k) != want {
 		t.Fatalf("kind %d, %v", k, err)
 	}
@@ -43,19 +43,19 @@ func TestFramesComeBack(t *testing.T) {
 	if epoch, err := parseEpoch(body(t, appendEpoch(nil, kindGone, 6), kindGone)); err != nil || epoch != 6 {
 		t.Errorf("%d, %v", epoch, err)
 	}
-	// A refusal says nothing else.
+	// A refusal carries nothing else.
 	w, err := parseWelcome(body(t, appendWelcome(nil, welcome{code: effects.Stale}), kindWelcome))
 	if err != nil || w.code != effects.Stale {
 		t.Errorf("%+v, %v", w, err)
 	}
-	// The longest that is said is taken.
-	long := accept{epoch: 1, revoked: make([]effects.GrantID, revokedMax), metadata: make([]byte, metadataMax)}
+	// The longest accept is parsed.
+	long := accept{epoch: 1, revoked: make([]effects.GrantID, maxRevoked), metadata: make([]byte, maxMetadata)}
 	if _, err := parseAccept(body(t, appendAccept(nil, long), kindAccept)); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestFramesThatLie(t *testing.T) {
+func TestMalformedFrames(t *testing.T) {
 	change := func(b []byte, at int, to byte) []byte {
 		b = bytes.Clone(b)
 		b[at] = to
@@ -94,7 +94,7 @@ func TestFramesThatLie(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// FuzzFrames: whatever a peer says, it is refused as malformed or means the same when it is said again.
+// FuzzFrames: any bytes are refused as malformed, or mean the same after they were encoded again.
 func FuzzFrames(f *testing.F) {
 	for k, frame := range [][]byte{appendHello(nil, someHello), appendWelcome(nil, someWord),
 		appendAccept(nil, someAccept), appendEpoch(nil, kindGone, 6)} {
@@ -137,30 +137,31 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// What is known of the target's end of an epoch: its word counts for that and all before, the end of its connection for
-// all where that is its kernel's word, and never more than was known before.
-func TestPartner(t *testing.T) {
+// The verdict about the target's end of an epoch: the target's message counts for that epoch and all before, the end
+// of its connection counts for all epochs if it is the word of the kernel, and nothing that is known is ever
+// forgotten.
+func TestTargetState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		p := newPartner()
+		p := newTargetState()
 		var gone uint64
 		deaf, ended, proven := false, false, false
 		for range 8 {
-			_, moved := p.of(1)
+			_, moved := p.verdictOf(1)
 			switch rng.IntN(4) {
 			case 0:
 				gone = max(gone, rng.Uint64N(4))
-				p.move(func() { p.gone = gone })
+				p.update(func() { p.gone = gone })
 			case 1:
 				deaf = true
-				p.move(func() { p.deaf = true })
+				p.update(func() { p.deaf = true })
 			case 2:
 				if !ended {
 					ended, proven = true, rng.IntN(2) == 0
 				}
-				p.move(func() { p.ended, p.proven = true, proven })
+				p.update(func() { p.ended, p.proven = true, proven })
 			case 3:
-				p.move(func() {})
+				p.update(func() {})
 			}
 			select {
 			case <-moved:
@@ -177,7 +178,7 @@ func TestPartner(t *testing.T) {
 				case deaf:
 					want = unheard
 				}
-				if got, _ := p.of(epoch); got != want {
+				if got, _ := p.verdictOf(epoch); got != want {
 					t.Fatalf("epoch %d: %d; want %d", epoch, got, want)
 				}
 			}

@@ -57,14 +57,14 @@ func (in *incoming) Take(what uint8, body []byte) error {
 		if err != nil {
 			return err
 		}
-		return in.hear(kind(what), number)
+		return in.handleEpoch(kind(what), number)
 	case kindHello, kindWelcome, kindAccept, kindMet:
 	}
 	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, what)
 }
 
 // handleEpoch processes a message about an epoch.
-func (in *incoming) hear(k kind, number uint64) error {
+func (in *incoming) handleEpoch(k kind, number uint64) error {
 	if k == kindOffer {
 		return in.offered(number)
 	}
@@ -72,21 +72,21 @@ func (in *incoming) hear(k kind, number uint64) error {
 		in.Fenced(number)
 	} else if k == kindGone {
 		in.Gone(number)
-	} else if l, _ := in.End(number).(*ourEnd); l != nil {
-		l.wanted(k == kindBusy)
+	} else if l, _ := in.End(number).(*targetEnd); l != nil {
+		l.setBusy(k == kindBusy)
 	}
 	return nil
 }
 
 // offered makes our agent of an epoch, and begins the epoch. Only the reader of this link waits for the agent.
 func (in *incoming) offered(number uint64) error {
-	l := &ourEnd{in: in, number: number, leave: make(chan struct{}), done: make(chan struct{}),
+	l := &targetEnd{in: in, number: number, leave: make(chan struct{}), done: make(chan struct{}),
 		// The agent is polled from the beginning, because the peer's agent is going to connect to it.
 		orders: make(chan struct{}, 1), busy: true}
 	metadata, err := l.make()
 	if err != nil {
 		in.Log.Warn("an agent could not be made for a peer", "epoch", number, "err", err)
-		if !in.Channel.Say(appendAccept(nil, accept{epoch: number, code: effects.Faulted})) {
+		if !in.Channel.Send(appendAccept(nil, accept{epoch: number, code: effects.Faulted})) {
 			return epochs.ErrStalled
 		}
 		return nil
@@ -101,7 +101,7 @@ func (in *incoming) offered(number uint64) error {
 	if begun {
 		in.plane.wg.Go(l.lead)
 	} else if closing := l.end.close(); closing != nil {
-		in.Log.Warn("an agent that nobody knows could not be destroyed", "err", closing)
+		in.Log.Warn("an agent without an epoch could not be destroyed", "err", closing)
 	}
 	return err
 }
@@ -114,7 +114,7 @@ const networkMargin = 100 * time.Millisecond
 // Margin implements epochs.TargetHands. The peer's message that its agent is destroyed counts only when ours is not
 // polled any more either, because our agent stores what the peer has sent, whatever else it may do by itself.
 func (in *incoming) Margin(end epochs.End) {
-	<-end.(*ourEnd).done
+	<-end.(*targetEnd).done
 	if !in.Near {
 		<-time.After(networkMargin)
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// A target that is let in by the handshake and says what makes no sense of an epoch has its import end, and nothing is
-// left of it.
-func TestTargetsThatLie(t *testing.T) {
+// The import of a target that passes the handshake and then sends nonsense about an epoch ends, and nothing of it
+// remains.
+func TestLyingTargets(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		say  func(p *Plane) [][]byte
@@ -73,14 +73,14 @@ func TestTargetsThatLie(t *testing.T) {
 	}
 }
 
-// lie lets one initiator in, says what it is told and listens until the initiator has gone.
+// lie accepts one initiator, sends the given frames and reads until the initiator has closed.
 func lie(l net.Listener, us effects.Incarnation, said [][]byte) error {
 	conn, err := l.Accept()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_, body, _, err := framing.Read(conn, nil, frameMax)
+	_, body, _, err := framing.Read(conn, nil, maxFrame)
 	if err != nil {
 		return err
 	}
@@ -96,12 +96,12 @@ func lie(l net.Listener, us effects.Incarnation, said [][]byte) error {
 		}
 	}
 	for err == nil {
-		_, _, _, err = framing.Read(conn, nil, frameMax)
+		_, _, _, err = framing.Read(conn, nil, maxFrame)
 	}
 	return nil
 }
 
-// bare makes nodes that wait for nobody long.
+// bare makes nodes with short timeouts.
 func bare(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 	tb.Helper()
 	c := Config{Library: libnixltest.Library(tb), PrepareTimeout: 300 * time.Millisecond, RebuildTries: 2}

@@ -12,11 +12,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// liesEach is what part of the lies is told, one in so many: among them a gone that is longer than allowed, after which
-// the end of the connection is the only proof.
+// liesEach is how many lies there are for each one that is told. Among those told is a gone frame that is too long,
+// after which the end of the connection is the only proof.
 const liesEach = 23
 
-// Whatever is said of epochs at whatever step, to either end, and all that it took is given back.
+// Whatever is sent about epochs at any step, to either end, all resources are released.
 func TestLies(t *testing.T) {
 	for _, c := range transports {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ type outgoing struct {
 	session [16]byte
 	near    bool   // the peer is on this host
 	probe   uint64 // an address of the peer at which a byte may be read and written at any time
-	partner *partner
+	target  *targetState
 	fenced  atomic.Uint64 // the newest epoch that the target has fenced
 	met     atomic.Uint64 // the newest epoch in which the target's agent has received our notice
 
@@ -62,14 +62,14 @@ func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
 	}
 	o.Serves = []epochs.Served{{Buffer: w.buffer, Base: uintptr(w.base)}}
 	o.probe, o.near = w.probe, w.boot == o.plane.boot
-	return o.Believe(w.code, w.from, identity.Same(w.proof, w.prove(h, token)))
+	return o.CheckWelcome(w.code, w.from, identity.Same(w.proof, w.prove(h, token)))
 }
 
-func (o *outgoing) flying() bool { return o.end != nil && len(o.end.flights) > 0 }
+func (o *outgoing) inFlight() bool { return o.end != nil && len(o.end.flights) > 0 }
 
 // Pause implements epochs.Hands.
 func (o *outgoing) Pause() time.Duration {
-	if o.flying() {
+	if o.inFlight() {
 		return o.pauses.next()
 	}
 	return epochs.ForLong
@@ -79,13 +79,13 @@ func (o *outgoing) Pause() time.Duration {
 // proof.
 func (o *outgoing) Listen() {
 	err := o.Channel.Read(o.take)
-	o.partner.move(func() { o.partner.deaf = true })
+	o.target.update(func() { o.target.deaf = true })
 	o.Lost(err)
 	if errors.Is(err, framing.ErrMalformed) {
 		err = errors.Join(err, o.Channel.Drain())
 	}
 	proof := epochs.Proves(err, o.near)
-	o.partner.move(func() { o.partner.ended, o.partner.proven = true, proof })
+	o.target.update(func() { o.target.ended, o.target.proven = true, proof })
 }
 
 func (o *outgoing) take(what uint8, body []byte) error {
@@ -96,7 +96,7 @@ func (o *outgoing) take(what uint8, body []byte) error {
 			return err
 		}
 		a.metadata = slices.Clone(a.metadata)
-		return o.Hear(func(now effects.Time) {
+		return o.PushFromPeer(func(now effects.Time) {
 			o.metadata = a.metadata
 			o.Feed(now, communicator.Event{
 				Kind: communicator.Accepted, Epoch: a.epoch, Code: a.code, Revoked: a.revoked, More: a.more,
@@ -107,7 +107,7 @@ func (o *outgoing) take(what uint8, body []byte) error {
 		if err != nil {
 			return err
 		}
-		err = o.Hear(func(now effects.Time) {
+		err = o.PushFromPeer(func(now effects.Time) {
 			o.Feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: epoch})
 		})
 		// Stored after the machine's event was pushed, so that a goroutine that reads it pushes its own events behind
@@ -117,7 +117,7 @@ func (o *outgoing) take(what uint8, body []byte) error {
 	case kindGone:
 		epoch, err := parseEpoch(body)
 		if err == nil {
-			o.partner.move(func() { o.partner.gone = max(o.partner.gone, epoch) })
+			o.target.update(func() { o.target.gone = max(o.target.gone, epoch) })
 		}
 		return err
 	case kindMet:

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -19,23 +19,23 @@ import (
 
 // A Plane implements plane.Plane.
 type Plane struct {
-	cfg      Config
-	env      plane.Env
-	pool     *plane.LeasedPool
-	scratch  *scratch
-	log      *slog.Logger
-	seldom   *seldom.Log
-	boot     [16]byte
-	links    *epochs.Links    // the links that this plane opens
-	arrivals *epochs.Arrivals // the links that peers open
-	blob     []byte
+	cfg        Config
+	env        plane.Env
+	pool       *plane.LeasedPool
+	scratch    *scratch
+	log        *slog.Logger
+	limitedLog *loglimit.Log
+	boot       [16]byte
+	links      *epochs.Links    // the links that this plane opens
+	arrivals   *epochs.Arrivals // the links that peers open
+	blob       []byte
 
-	opening context.Context // ends attempts to import
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	closing sync.Once
-	joined  chan struct{} // closed when everything has ended
-	leaving error         // the error of Close; read after joined is closed
+	opening  context.Context // ends attempts to import
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	closing  sync.Once
+	stopped  chan struct{} // closed when everything has ended
+	closeErr error         // the error of Close; read after joined is closed
 
 	mu    sync.Mutex
 	stats Stats
@@ -58,9 +58,9 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		}
 	}
 	p := &Plane{
-		cfg: c, env: env, pool: env.Leased, log: env.Log.With("plane", Name), joined: make(chan struct{}),
+		cfg: c, env: env, pool: env.Leased, log: env.Log.With("plane", Name), stopped: make(chan struct{}),
 	}
-	p.seldom = seldom.New(p.log)
+	p.limitedLog = loglimit.New(p.log)
 	if p.boot, err = epochs.BootID(); err != nil {
 		return nil, err
 	}
@@ -73,16 +73,16 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	}
 	p.opening, p.cancel = context.WithCancel(context.Background())
 	p.links = epochs.NewLinks(epochs.LinksConfig{
-		Env: env, Log: p.log, Seldom: p.seldom, Opening: p.opening, Going: &p.wg, Rules: c.rules(env.Bounds),
+		Env: env, Log: p.log, LimitedLog: p.limitedLog, Opening: p.opening, Going: &p.wg, Rules: c.rules(env.Bounds),
 		Batch: epochs.Limit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, Max: c.Links, Remedy: "raise its Links",
-		Frame: frameMax, Hands: func(l *epochs.Link) epochs.Hands {
-			return &outgoing{Link: l, plane: p, partner: newPartner()}
+		Frame: maxFrame, Hands: func(l *epochs.Link) epochs.Hands {
+			return &outgoing{Link: l, plane: p, target: newTargetState()}
 		},
 	})
 	p.blob = framing.AppendBlob(nil, address)
 	p.arrivals = epochs.NewArrivals(epochs.ArrivalsConfig{
 		Name: Name, Env: env, Log: p.log, Boot: p.boot, Opening: p.opening, Going: &p.wg, Links: c.Links,
-		Remedy: "raise its Links", Files: filesOfLink, Frame: frameMax, Hello: uint8(kindHello),
+		Remedy: "raise its Links", Files: filesPerLink, Frame: maxFrame, Hello: uint8(kindHello),
 		Fenced:  func(epoch uint64) []byte { return appendEpoch(nil, kindFenced, epoch) },
 		Revoked: p.pool.Revoked,
 		Hands:   func(in *epochs.Arrival) epochs.TargetHands { return &incoming{Arrival: in, plane: p} },
@@ -100,9 +100,9 @@ func (p *Plane) try(ctx context.Context) (net.Listener, string, error) {
 		return nil, "", fmt.Errorf("register the pool: %w", err)
 	}
 	metadata, err := e.agent.Metadata()
-	if err == nil && len(metadata) > metadataMax {
+	if err == nil && len(metadata) > maxMetadata {
 		err = fmt.Errorf("%w: metadata of the pool has %d bytes; peers take at most %d", plane.ErrInvalid, len(metadata),
-			metadataMax)
+			maxMetadata)
 	}
 	if err := errors.Join(err, e.close()); err != nil {
 		return nil, "", err
@@ -133,7 +133,7 @@ func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
 // filesPerLink is one more than four times the files that a link uses, and thereby limits links to a quarter of the
 // files that the process may open: an agent has 15 files with the transports of one host.
-const filesOfLink = 64
+const filesPerLink = 64
 
 // Close implements plane.Plane. It blocks until every access to the pool by us and by peers is proven over. If it
 // returns an error, the memory must stay mapped, because something may still access it.
@@ -144,16 +144,16 @@ func (p *Plane) Close(ctx context.Context) error {
 		p.arrivals.Close()
 		go func() {
 			p.wg.Wait()
-			if p.leaving = errors.Join(p.links.Unproven(), p.arrivals.Reachable()); p.leaving == nil {
-				p.leaving = p.scratch.close()
+			if p.closeErr = errors.Join(p.links.Unproven(), p.arrivals.Reachable()); p.closeErr == nil {
+				p.closeErr = p.scratch.close()
 			}
-			p.seldom.End()
-			close(p.joined)
+			p.limitedLog.End()
+			close(p.stopped)
 		}()
 	})
 	select {
-	case <-p.joined:
-		return p.leaving
+	case <-p.stopped:
+		return p.closeErr
 	case <-ctx.Done():
 		return fmt.Errorf("plane %s is still closing, as a peer may still be at its memory: %w", Name, ctx.Err())
 	}

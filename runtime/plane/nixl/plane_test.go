@@ -21,29 +21,30 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// Nobody asks the agent of a target whose peer waits for nothing.
-func TestIdleAgentsAreNotAsked(t *testing.T) {
+// The agent of a target whose peer waits for nothing is not polled.
+func TestIdleAgentsAreNotPolled(t *testing.T) {
 	p := planetest.NewLeasedPair(t, maker("tcp"), pages, 4096)
 	target := p.B.Plane.(*nixl.Plane)
 	for range 3 {
 		push := p.Push(t, 0, pages)
 		p.Ends(t, push, effects.OK)
-		// What the initiator says of its waiting may be on its way still. In the pause there is time to ask a thousand times.
+		// The initiator's message that it waits may still be on its way. The pause is long enough for a thousand
+		// polls.
 		for tries, before := 0, uint64(0); ; tries++ {
 			s := target.Stats()
-			if s.Waiting == 0 && s.Asked > 0 && s.Asked == before {
+			if s.Waiting == 0 && s.Polls > 0 && s.Polls == before {
 				break
 			}
 			if tries == 200 {
 				t.Fatalf("an agent is still asked: %v", s)
 			}
-			before = s.Asked
+			before = s.Polls
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
 }
 
-// What cannot be is refused at Open, with its name.
+// Open refuses impossible configurations, and names the field.
 func TestConfigurations(t *testing.T) {
 	libnixltest.Library(t)
 	device := func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {

@@ -20,15 +20,15 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// childRole makes the test binary a peer instead: a target, which grants pages and waits, or an initiator, which pushes
-// to what it is told, again and again. overTransports says by what.
+// childRole makes the test binary the second process of a test: a target that grants pages and waits, or an initiator
+// that pushes into them again and again. overTransports selects the transports.
 const (
 	childRole      = "KVFERRY_NIXL_CHILD"
 	overTransports = "KVFERRY_NIXL_TRANSPORTS"
 )
 
-// A push of all pages takes milliseconds, and pushes are many of them: what happens to a process meets one in the
-// middle.
+// A push of all pages takes milliseconds, and there are many pushes, so that whatever happens to a process happens in
+// the middle of one.
 const (
 	pages     = 32
 	pageBytes = 1 << 20
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(libnixltest.Exit))
 }
 
-// line is what the processes tell each other on pipes.
+// A line is what the two processes exchange over pipes.
 type line struct {
 	Inc    effects.Incarnation
 	Blob   []byte
@@ -55,7 +55,7 @@ type line struct {
 	Same   bool
 }
 
-// A peer is the child process.
+// A peer is the second process.
 type peer struct{ *proctest.Process }
 
 func startPeer(t *testing.T, role, transports string) *peer {
@@ -65,13 +65,13 @@ func startPeer(t *testing.T, role, transports string) *peer {
 	return &peer{proctest.Start(t, proctest.Self(env...))}
 }
 
-// read waits for what the peer says next.
+// read waits for the next line of the peer.
 func (p *peer) read() (l line) {
 	p.Hear(&l)
 	return l
 }
 
-// child is the other process.
+// child runs the second process.
 func child(t testing.TB, role string) {
 	id := byte(2)
 	if role == "initiator" {
@@ -96,7 +96,8 @@ func child(t testing.TB, role string) {
 		l := line{}
 		l.Grant, l.Pages = n.Grant(parent.Inc, 0, pages)
 		say(l)
-		for in.Decode(&parent) == nil { // Asked what the pages hold: the parent's content, in the lives that it names.
+		// The parent asks what the pages hold: its own content, in the generations that it names.
+		for in.Decode(&parent) == nil {
 			same := true
 			for i, page := range l.Pages {
 				same = same && string(n.Bytes(t, page)) == string(planetest.Content(parent.Inc, parent.Pages[i]))
@@ -118,7 +119,7 @@ func child(t testing.TB, role string) {
 				Remote: l.Pages, Buffer: parent.Buffer}))
 		}
 		n.Done(t, corrs[0])
-		say(line{}) // They go on.
+		say(line{}) // The pushes go on.
 		ends := line{Codes: map[string]int{}}
 		for _, corr := range corrs[1:] {
 			ends.Codes[n.Done(t, corr).Code.String()]++
@@ -127,7 +128,7 @@ func child(t testing.TB, role string) {
 	}
 }
 
-// pushing is a node with pages granted to an initiator in another process, which is pushing to them.
+// pushing is a node with pages granted to an initiator in another process, which is pushing into them.
 func pushing(t *testing.T, transports string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
 	t.Helper()
 	p = startPeer(t, "initiator", transports)
@@ -136,13 +137,13 @@ func pushing(t *testing.T, transports string) (b *planetest.LeasedNode, p *peer,
 	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
 	grant, into := b.Grant(a.Inc, 0, pages)
 	p.Say(line{Grant: grant, Pages: into})
-	p.read() // It is in the middle of it.
+	p.read() // The initiator is in the middle of its pushes.
 	return b, p, grant
 }
 
-// An initiator that is frozen in the middle of its pushes cannot destroy its agent. Where ours stores what it sends,
-// the end of ours is enough; where it reaches into our process nothing is revoked before it says so. After the thaw it
-// stores nothing into pages that were revoked.
+// An initiator that is frozen in the middle of its pushes cannot destroy its agent. If our agent stores what it
+// sends, the end of our agent is enough. If it reaches into our process, nothing is revoked before it reports the end
+// of its agent. After it is resumed it stores nothing into revoked pages.
 func TestInitiatorIsFrozen(t *testing.T) {
 	for _, c := range transports {
 		t.Run(c.name, func(t *testing.T) {
@@ -150,7 +151,7 @@ func TestInitiatorIsFrozen(t *testing.T) {
 			p.Freeze()
 			b.Do(&effects.Revoke{Grant: grant})
 			if c.attaches {
-				time.Sleep(250 * time.Millisecond) // A proof that is none would be here by then.
+				time.Sleep(250 * time.Millisecond) // A false proof would have arrived by then.
 				if planetest.Has(b, func(e *effects.Revoked) bool { return true }) != 0 {
 					t.Fatal("revoked while the peer may reach into this process")
 				}
@@ -173,7 +174,7 @@ func TestInitiatorIsFrozen(t *testing.T) {
 	}
 }
 
-// The death of an initiator is proof, whatever its pages came by, frozen or not.
+// The death of an initiator is proof, whatever transport it used, and whether it was frozen or not.
 func TestInitiatorIsKilled(t *testing.T) {
 	for _, c := range transports {
 		for _, frozen := range []bool{false, true} {
@@ -203,8 +204,8 @@ func TestInitiatorIsKilled(t *testing.T) {
 	}
 }
 
-// A target that is frozen takes no part in a push that reaches into it, and gets it whole. Otherwise the push waits;
-// cancelled, it is told its end, and settled when the target says that its agent is gone.
+// A frozen target takes no part in a push that reaches into its process, and gets the push whole. Otherwise the push
+// waits; when it is cancelled it ends at once, and is settled when the target reports that its agent is gone.
 func TestTargetIsFrozen(t *testing.T) {
 	for _, c := range transports {
 		t.Run(c.name, func(t *testing.T) {
@@ -228,13 +229,13 @@ func TestTargetIsFrozen(t *testing.T) {
 				if done.Code != effects.Cancelled || done.Settled {
 					t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 				}
-				time.Sleep(100 * time.Millisecond) // A proof that is none would be here by then.
+				time.Sleep(100 * time.Millisecond) // A false proof would have arrived by then.
 				if planetest.Has(a, func(e *effects.Settled) bool { return e.Corr == corr }) != 0 {
 					t.Fatal("settled while the target's agent may store")
 				}
 				p.Thaw()
 				a.Settled(t, corr)
-				corr = a.Start(move) // The link goes on.
+				corr = a.Start(move) // The link keeps working.
 			}
 			if done := a.Done(t, corr); done.Code != effects.OK {
 				t.Fatalf("ended as %s", done.Code)
@@ -250,7 +251,7 @@ func TestTargetIsFrozen(t *testing.T) {
 	}
 }
 
-// A push to a target that dies ends as the peer's loss, settled, and the next target is reached.
+// A push to a target that dies ends as PeerLost, settled, and the next target is reached.
 func TestTargetIsKilled(t *testing.T) {
 	for _, c := range transports {
 		t.Run(c.name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// reachedFromOutside returns an address of this host that is not of the loopback.
+// reachedFromOutside returns an address of this host that is not a loopback address.
 func reachedFromOutside(t *testing.T) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -32,8 +32,8 @@ func reachedFromOutside(t *testing.T) string {
 	return ""
 }
 
-// A plane that other hosts reach opens only where its network is said to be trusted, and without that reaches no peer
-// beyond the loopback.
+// A plane that other hosts can reach opens only if its network is declared trusted, and otherwise reaches no peer
+// beyond the loopback interface.
 func TestTrustedNetwork(t *testing.T) {
 	libnixltest.Library(t)
 	outside := reachedFromOutside(t)
@@ -50,7 +50,7 @@ func TestTrustedNetwork(t *testing.T) {
 	if got := near.TryImport(t, far.Inc, far.Plane.Blob()); got.Code != effects.Unsupported {
 		t.Errorf("a peer beyond the loopback: %s", got.Code)
 	}
-	// Both trust the network: bytes go over it.
+	// Both trust the network, so bytes go over it.
 	trusted := planetest.OpenLeased(t, at(outside, true), 4, pages, 4096)
 	p := &planetest.LeasedPair{A: trusted, B: far}
 	p.Link = p.A.Import(t, p.B.Inc, p.B.Plane.Blob())

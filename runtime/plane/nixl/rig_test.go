@@ -13,14 +13,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// transports are those of one host: what UCX takes by itself, by which a peer reaches into the process, and those by
-// which our own agent stores.
+// transports are those within one host: UCX's default, by which a peer reaches into the process, and those by which
+// our own agent stores.
 var transports = []struct {
 	name, transports string
 	attaches         bool
 }{{"its choice", "", true}, {"tcp", "tcp", false}, {"shared memory", "^cma", false}}
 
-// unhurried: a test's nodes give nothing up before the test does.
+// unhurried has timeouts so long that a node gives nothing up before the test does.
 const unhurried = time.Minute
 
 // maker makes nodes whose planes may use these transports.
@@ -46,7 +46,7 @@ func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMake
 	}
 }
 
-// memory is a pool's.
+// A memory is the memory of a pool.
 type memory []byte
 
 func (m memory) base() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m))) }

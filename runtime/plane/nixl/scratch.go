@@ -19,7 +19,7 @@ const scratchBytes = 4096
 func newScratch() (*scratch, error) {
 	b, err := syscall.Mmap(-1, 0, scratchBytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
-		return nil, fmt.Errorf("a page of memory for agents to meet: %w", err)
+		return nil, fmt.Errorf("map a page of memory for connecting agents: %w", err)
 	}
 	return &scratch{b}, nil
 }

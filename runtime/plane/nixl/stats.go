@@ -14,14 +14,14 @@ type Stats struct {
 	Formed, Fenced              uint64 // epochs of ours as initiator, and how many of them ended before their link
 	Expelled                    uint64 // epochs of peers that were fenced to revoke a grant
 	Batches, Descriptors, Bytes uint64 // submitted
-	Asked                       uint64 // how often our agents were polled for peers that wait
+	Polls                       uint64 // how often our agents were polled for peers that wait
 	Waiting                     int    // current number of such peers
 }
 
 func (s Stats) String() string {
 	return fmt.Sprintf("links=%d incoming=%d formed=%d fenced=%d expelled=%d batches=%d descriptors=%d bytes=%d "+
 		"asked=%d waiting=%d", s.Links, s.Incoming, s.Formed, s.Fenced, s.Expelled, s.Batches, s.Descriptors, s.Bytes,
-		s.Asked, s.Waiting)
+		s.Polls, s.Waiting)
 }
 
 // Stats returns the counters.
@@ -29,10 +29,10 @@ func (p *Plane) Stats() Stats {
 	p.mu.Lock()
 	s := p.stats
 	p.mu.Unlock()
-	s.Links = p.links.Up()
+	s.Links = p.links.LinkCount()
 	s.Incoming, s.Expelled = p.arrivals.Counts()
 	p.arrivals.Ends(func(end epochs.End) {
-		if end.(*ourEnd).waits() {
+		if end.(*targetEnd).isBusy() {
 			s.Waiting++
 		}
 	})

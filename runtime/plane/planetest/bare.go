@@ -13,8 +13,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// bareCopies are what a batch costs without a plane: Go's copy of the pages by one goroutine and by two, the
-// same of memory as make gives it, and the plane's own way to copy, where it has one, by one and two.
+// bareCopies are the ways to move a batch without a plane: Go's copy of the pages by one goroutine and by two, the
+// same for memory that make returns, and, if the plane has a mover of its own, that mover by one goroutine and by
+// two.
 func bareCopies(f *Ferry, own plane.Mover) []Alternative {
 	heapFrom, heapInto := touched(len(f.from)), touched(len(f.from))
 	all := []Alternative{
@@ -37,7 +38,7 @@ func bareCopies(f *Ferry, own plane.Mover) []Alternative {
 	return all
 }
 
-// touched are all bytes of a benchmark, in so many pages.
+// touched returns all bytes of a benchmark, in count pages that have been written.
 func touched(count int) [][]byte {
 	memory, pages := make([]byte, benchTotal*benchBytes), make([][]byte, count)
 	for i := range pages {
@@ -63,7 +64,8 @@ func (f *Ferry) copy(rng *rand.Rand, goroutines int, move plane.Mover) time.Dura
 	return time.Since(begin)
 }
 
-// bareStreams are what TCP alone does: so many connections, one write for each page, an answer at the end.
+// bareStreams are the ways to move a batch over TCP alone: with 1, 2 or 4 connections, one write for each page, and a
+// reply at the end.
 func bareStreams(b *testing.B, f *Ferry) (all []Alternative) {
 	for _, n := range []int{1, 2, 4} {
 		var streams []bareStream

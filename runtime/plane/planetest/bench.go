@@ -11,31 +11,31 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A batch of the benchmarks is drawn from pages that no cache holds together.
+// The pages of a batch are drawn at random from more pages than any cache holds.
 const (
 	benchBatch = 64
 	benchTotal = 256
 	benchBytes = 1 << 20
-	// By then each page was drawn once at least, but for one in a hundred: faults, which cost once
-	// for each peer, are over.
+	// After that many rounds, all but one in a hundred pages have been drawn at least once, so that page faults,
+	// which each peer pays once, are over.
 	benchWarmUps = 16
 )
 
-// An Alternative is one way to move a batch; Move returns how long that took.
+// An Alternative is one way to move a batch. Move returns how long that took.
 type Alternative struct {
 	Name string
 	Move func(rng *rand.Rand) time.Duration
 }
 
-// Times are what alternatives took, in the order of the rounds.
+// Times are the times that alternatives took, in the order of the rounds.
 type Times struct {
 	taken map[string][]float64
 	cores map[string][]float64
 	cpu   map[string][]float64
 }
 
-// Alternate lets the alternatives take turns: one round for each b.N, each alternative once in each round, in
-// an order that is drawn, because what ran before decides what the caches hold.
+// Alternate lets the alternatives take turns: one round for each b.N, each alternative once in each round, in a
+// random order, because what ran before decides what the caches hold.
 func Alternate(b *testing.B, alternatives []Alternative) Times {
 	rng := rand.New(rand.NewPCG(1, 1))
 	t := Times{taken: map[string][]float64{}, cores: map[string][]float64{}, cpu: map[string][]float64{}}
@@ -60,14 +60,14 @@ func Alternate(b *testing.B, alternatives []Alternative) Times {
 		round()
 	}
 	b.StopTimer()
-	b.ReportMetric(0, "ns/op") // That would be the sum of all alternatives.
+	b.ReportMetric(0, "ns/op") // It would be the sum of all alternatives.
 	return t
 }
 
-// Median is the median time of an alternative in seconds.
+// Median returns the median time of an alternative in seconds.
 func (t Times) Median(name string) float64 { return median(slices.Clone(t.taken[name])) }
 
-// Ratio is the median, over the rounds, of how many times as fast as another an alternative was.
+// Ratio returns the median, over the rounds, of how many times as fast as the other an alternative was.
 func (t Times) Ratio(name, other string) float64 {
 	ratios := slices.Clone(t.taken[other])
 	for i := range ratios {
@@ -76,12 +76,12 @@ func (t Times) Ratio(name, other string) float64 {
 	return median(ratios)
 }
 
-// CPU is the median of the seconds that this process computed for an alternative, on all cores: where others load the
-// machine it says more than the clock.
+// CPU returns the median of the CPU seconds that this process used for an alternative, on all cores. Where other
+// processes load the machine it says more than the clock.
 func (t Times) CPU(name string) float64 { return median(slices.Clone(t.cpu[name])) }
 
-// Cores is how many cores this process had while the alternative ran: who had a machine to itself can
-// tell, and who had not.
+// Cores returns how many cores this process used while the alternative ran. It shows whether the process had the
+// machine to itself.
 func (t Times) Cores(name string) float64 { return median(slices.Clone(t.cores[name])) }
 
 func median(s []float64) float64 {
@@ -89,7 +89,7 @@ func median(s []float64) float64 {
 	return s[len(s)/2]
 }
 
-// cpuTime is what this process has computed so far.
+// cpuTime returns the CPU time that this process has used so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -104,17 +104,17 @@ type Contender struct {
 	Open plane.Opener
 }
 
-// Bench pushes batches of 64 pages of 1 MiB, out of 256 that no cache holds, over each contender, and reports the
-// rates and their ratios to Go's copy of such pages and to bare TCP streams that carry them, one, two
-// and four. Both sides of a ratio come from the same round. A plane that does not copy as Go does gives its
-// way, own, so that it can be seen what the plane adds to it.
+// Bench pushes batches of 64 pages of 1 MiB, out of 256 pages that no cache holds, over each contender. It reports
+// the rates and their ratios to Go's copy of such pages and to one, two and four bare TCP streams that carry them.
+// Both sides of a ratio come from the same round. A plane that does not copy as Go does passes its mover as own, so
+// that the overhead of the plane itself can be seen.
 func Bench(b *testing.B, own plane.Mover, contenders ...Contender) {
 	benchOf(b, own, benchBytes, benchBatch, contenders)
 }
 
-// BenchMany is Bench for batches of as many bytes in 4096 pages of 16 KiB.
+// BenchMany is like Bench, for batches of as many bytes in 4096 pages of 16 KiB.
 func BenchMany(b *testing.B, contenders ...Contender) {
-	benchOf(b, nil, benchBytes*benchBatch/pushMost, pushMost, contenders)
+	benchOf(b, nil, benchBytes*benchBatch/maxPushPages, maxPushPages, contenders)
 }
 
 func benchOf(b *testing.B, own plane.Mover, pageBytes uint32, batch int, contenders []Contender) {
@@ -145,7 +145,7 @@ func benchOf(b *testing.B, own plane.Mover, pageBytes uint32, batch int, contend
 	}
 }
 
-// A Ferry carries batches of a benchmark from one node of this process to another.
+// A Ferry moves batches of a benchmark from one node of this process to another.
 type Ferry struct {
 	a, z       *Node
 	link       effects.Link
@@ -153,12 +153,12 @@ type Ferry struct {
 	batch      int
 }
 
-// NewFerry opens both nodes; their pages have been touched.
+// NewFerry opens both nodes, whose pages have been touched.
 func NewFerry(b *testing.B, open plane.Opener) *Ferry {
 	return NewFerryOf(b, open, benchTotal, benchBytes, benchBatch)
 }
 
-// NewFerryOf opens nodes of so many pages of so many bytes, of which a batch is drawn.
+// NewFerryOf opens nodes with a number of pages of pageBytes bytes, from which batches are drawn.
 func NewFerryOf(b *testing.B, open plane.Opener, pages int, pageBytes uint32, batch int) *Ferry {
 	f := &Ferry{a: Open(b, open, 1, uint32(pages), uint64(pageBytes)),
 		z: Open(b, open, 2, uint32(pages), uint64(pageBytes)), batch: batch}
@@ -171,13 +171,13 @@ func NewFerryOf(b *testing.B, open plane.Opener, pages int, pageBytes uint32, ba
 	return f
 }
 
-// Push grants pages and pushes a batch into them, in as few pushes as it takes.
+// Push grants pages and pushes a batch into them, in as few pushes as possible.
 func (f *Ferry) Push(b *testing.B, rng *rand.Rand) time.Duration {
 	src, dst := f.draw(rng)
 	begin := time.Now()
 	var pushes []effects.Corr
-	for from := 0; from < len(dst); from += pushMost {
-		part := dst[from:min(from+pushMost, len(dst))]
+	for from := 0; from < len(dst); from += maxPushPages {
+		part := dst[from:min(from+maxPushPages, len(dst))]
 		for i := range part {
 			f.z.lives++
 			part[i].Generation = f.z.lives
@@ -198,8 +198,8 @@ func (f *Ferry) Push(b *testing.B, rng *rand.Rand) time.Duration {
 	return taken
 }
 
-// pushMost is the most pages of one push, as a plane's default bounds have it.
-const pushMost = 4096
+// maxPushPages is the number of pages that one push may have by the default bounds of a plane.
+const maxPushPages = 4096
 
 func (f *Ferry) draw(rng *rand.Rand) (src, dst []effects.Page) {
 	return draw(rng, f.from, f.batch), draw(rng, f.into, f.batch)
@@ -213,7 +213,7 @@ func draw(rng *rand.Rand, pages []effects.Page, n int) []effects.Page {
 	return drawn
 }
 
-// BenchSmall pushes one page of 4 KiB at a time: the fixed cost of a push and its confirmation.
+// BenchSmall pushes one page of 4 KiB at a time, which measures the fixed cost of a push and its confirmation.
 func BenchSmall(b *testing.B, open plane.Opener) {
 	const size = 4096
 	a, z := Open(b, open, 1, 1, size), Open(b, open, 2, 1, size)

@@ -10,10 +10,10 @@ import (
 
 const (
 	pages     = 64
-	pageBytes = 96<<10 + 24 // No multiple of any system page, hold or buffer.
+	pageBytes = 96<<10 + 24 // Not a multiple of any system page, hold or buffer.
 )
 
-// pair is two nodes with a link from a to b.
+// A pair is two nodes with a link from a to b.
 type pair struct {
 	a, b *Node
 	link effects.Link
@@ -26,7 +26,7 @@ func newPair(tb testing.TB, open plane.Opener) pair {
 	return p
 }
 
-// push readies a push of count whole pages from place first to the same place.
+// push prepares a push of count whole pages, beginning at page first, to the same pages of b.
 func (p pair) push(first, count int) Push {
 	from := p.a.Life(first, count, pageBytes)
 	for _, page := range from {
@@ -49,7 +49,7 @@ func (p pair) same(tb testing.TB, push Push) {
 	}
 }
 
-// wantEnd runs a push that must end with code, and be settled then or soon.
+// wantEnd runs a push that must end with code, and waits until it is settled.
 func (p pair) wantEnd(tb testing.TB, push Push, code effects.Code) {
 	tb.Helper()
 	done := p.a.Done(tb, p.a.Start(push))
@@ -59,14 +59,14 @@ func (p pair) wantEnd(tb testing.TB, push Push, code effects.Code) {
 	p.settle(tb, done)
 }
 
-// revoke revokes and waits for the end of it.
+// revoke revokes a grant and waits until the revocation is complete.
 func (p pair) revoke(tb testing.TB, grant effects.GrantID) {
 	tb.Helper()
 	p.b.Pool.Revoke(grant)
 	Await(tb, p.b, func(e *effects.Revoked) bool { return e.Grant == grant })
 }
 
-// Run runs the whole suite.
+// Run runs the whole suite for fenced planes.
 func Run(t *testing.T, open plane.Opener) {
 	for _, test := range []struct {
 		name string
@@ -128,7 +128,7 @@ func pushesArrive(t *testing.T, open plane.Opener) {
 				t.Fatalf("landed page %+v; granted was %+v", page, push.Into[i])
 			}
 		}
-		p.revoke(t, push.Grant) // Of what has landed nothing is taken back.
+		p.revoke(t, push.Grant) // Pages that have landed are not affected.
 	}
 }
 
@@ -182,7 +182,7 @@ func landedRefuses(t *testing.T, open plane.Opener) {
 	some := push
 	some.From, some.Into = push.From[:1], push.Into[:1]
 	p.wantEnd(t, some, effects.OK)
-	p.wantEnd(t, push, effects.Withdrawn) // Page 0 has landed; none of the batch is let in.
+	p.wantEnd(t, push, effects.Withdrawn) // Page 0 has landed, so the whole batch is refused.
 	some.From, some.Into = push.From[1:], push.Into[1:]
 	p.wantEnd(t, some, effects.OK)
 }
@@ -212,7 +212,7 @@ func claimsAreChecked(t *testing.T, open plane.Opener) {
 	p.wantEnd(t, p.to(bearer, p.a.Life(30, 1, 100), into), effects.Withdrawn)
 	p.revoke(t, bearer)
 
-	p.wantEnd(t, good, effects.OK) // After all that the grant is as good as before.
+	p.wantEnd(t, good, effects.OK) // All refused pushes left the grant as it was.
 	p.same(t, good)
 }
 
@@ -256,9 +256,9 @@ func doneWaitsForConfirm(t *testing.T, open plane.Opener) {
 	if n := Has(p.a, func(e *effects.TransferDone) bool { return e.Corr == corr }); n != 0 {
 		t.Fatal("done before the target confirmed")
 	}
-	p.b.Plane.Confirm(landed.Landing+1000, effects.OK) // Not ours: ignored.
+	p.b.Plane.Confirm(landed.Landing+1000, effects.OK) // Not a landing of this plane, so it is ignored.
 	p.b.Plane.Confirm(landed.Landing, effects.Faulted)
-	p.b.Plane.Confirm(landed.Landing, effects.OK) // A second answer says nothing.
+	p.b.Plane.Confirm(landed.Landing, effects.OK) // A second confirmation is ignored.
 	if done := p.a.Done(t, corr); done.Code != effects.Faulted || done.At == 0 {
 		t.Fatalf("ended as %s at %d", done.Code, done.At)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// settle waits for the Settled that an unsettled end owes.
+// settle waits for the Settled of a transfer that was not settled when it ended.
 func (p pair) settle(tb testing.TB, done *effects.TransferDone) {
 	tb.Helper()
 	if !done.Settled {
@@ -25,7 +25,7 @@ func cancelled(t *testing.T, open plane.Opener) {
 	p.b.OnLanded(nil)
 	push := p.push(0, pages)
 	corr := p.a.Start(push)
-	p.a.Plane.Cancel(corr + 1000) // Not ours: ignored.
+	p.a.Plane.Cancel(corr + 1000) // Not a transfer of this plane, so it is ignored.
 	Await(t, p.b, func(*effects.Landed) bool { return true })
 	p.a.Plane.Cancel(corr)
 	p.a.Plane.Cancel(corr)
@@ -35,7 +35,7 @@ func cancelled(t *testing.T, open plane.Opener) {
 	}
 	p.settle(t, done)
 
-	// One that is cancelled at any moment ends once, and the link serves on.
+	// A transfer that is cancelled at any moment ends once, and the link keeps working.
 	p.b.OnLanded(Always)
 	for range 20 {
 		push := p.push(0, pages/2)
@@ -94,7 +94,7 @@ func closingEnds(t *testing.T, open plane.Opener) {
 	p.b.OnLanded(nil)
 	corr := p.a.Start(p.push(0, 4))
 	Await(t, p.b, func(*effects.Landed) bool { return true })
-	during := p.a.Start(p.push(8, 40)) // Somewhere under way.
+	during := p.a.Start(p.push(8, 40)) // at some point of its way
 	p.a.closePlane(t)
 	for _, c := range []effects.Corr{corr, during} {
 		if done := p.a.Done(t, c); done.Code != effects.Closed || !done.Settled {
@@ -107,7 +107,7 @@ func closingEnds(t *testing.T, open plane.Opener) {
 	}
 }
 
-// A page that was revoked belongs to its owner from Revoked on: not a byte of it changes any more.
+// After Revoked a page belongs to its owner: not one byte of it changes any more.
 func revokeDuringPushes(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	mine := bytes.Repeat([]byte{0x5a}, pageBytes)
@@ -118,13 +118,13 @@ func revokeDuringPushes(t *testing.T, open plane.Opener) {
 		corr := p.a.Start(push)
 		go func() {
 			defer close(begun)
-			for range round * 500 { // Somewhere in the push; which place does not matter.
+			for range round * 500 { // Some point of the push; it does not matter which.
 				_ = plane.Now()
 			}
 		}()
 		<-begun
 		p.revoke(t, push.Grant)
-		// What landed before is the machine's; all else is free now, and its owner writes it.
+		// What landed before belongs to the machine. All other pages are free now, and their owner writes to them.
 		landed := map[uint32]bool{}
 		p.b.mu.Lock()
 		for _, ev := range p.b.events {
@@ -161,7 +161,7 @@ func revokeDuringPushes(t *testing.T, open plane.Opener) {
 	t.Logf("%d of 40 pushes were overtaken by their revocation", partial)
 }
 
-// garbage connects as anybody could and says anything.
+// garbage connects like a stranger and sends random bytes.
 func garbage(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	address := string(p.b.Plane.Blob()[3:])
@@ -179,11 +179,11 @@ func garbage(t *testing.T, open plane.Opener) {
 		for i := range b {
 			b[i] = byte(rng.Uint32())
 		}
-		if round%2 == 0 { // A frame that looks right from outside.
+		if round%2 == 0 { // A frame with a valid length and kind.
 			binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
 			b[4] = byte(rng.IntN(9))
 		}
-		_, _ = conn.Write(b) // It may have been closed already.
+		_, _ = conn.Write(b) // The peer may have closed the connection already.
 		if c, ok := conn.(interface{ CloseWrite() error }); ok {
 			_ = c.CloseWrite()
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// forge has somebody import target in the name of another peer, in every way that what peers are told allows. Each must
-// be refused.
+// forge makes a peer import target in the name of another peer, in every way that is possible with what peers are
+// told. Each import must be refused.
 func forge(tb testing.TB, introduce func(us effects.Incarnation, invitation []byte) *effects.Imported,
 	target plane.Plane, of, forger, victim effects.Incarnation) {
 	tb.Helper()
@@ -34,11 +34,12 @@ func forge(tb testing.TB, introduce func(us effects.Incarnation, invitation []by
 	}
 }
 
-// Who has a token of its own, or another's name, is nobody else for it, and what it ends ends nothing of another.
+// A peer that has only a token of its own cannot act as another peer, and when its links end, nothing of another peer
+// ends.
 func forgedImport(t *testing.T, open plane.Opener) {
 	a, b, c := Open(t, open, 1, pages, pageBytes), Open(t, open, 2, pages, pageBytes), Open(t, open, 3, pages, pageBytes)
 	p := pair{a: a, b: b}
-	push := p.push(0, 2) // Granted to a, which has no link yet: any that ended in its name would be its last.
+	push := p.push(0, 2) // Granted to a, which has no link yet: a link in its name that ends would be its last.
 	forge(t, func(us effects.Incarnation, invitation []byte) *effects.Imported {
 		return c.Introduce(t, us, b.Inc, invitation)
 	},
@@ -55,7 +56,7 @@ func forgedImport(t *testing.T, open plane.Opener) {
 	push.Link = a.Import(t, b.Inc, b.Plane.Blob())
 	p.wantEnd(t, push, effects.OK)
 	p.same(t, push)
-	b.closePlane(t) // After which nothing that it would say is still due.
+	b.closePlane(t) // Close posts everything that is still due.
 	if n := Has(b, func(e *effects.LinkLost) bool { return e.Peer == c.Inc }); n != 0 {
 		t.Fatalf("the forger was lost %d more times than it had links", n)
 	}
@@ -64,7 +65,7 @@ func forgedImport(t *testing.T, open plane.Opener) {
 	}
 }
 
-// A peer with links to two planes of one pool is lost with the last of them, and once.
+// A peer with links to two planes of one pool is lost once, when the last of them ends.
 func lostOnce(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	second, err := open(context.Background(), plane.Env{Pool: p.b.Pool, Sink: p.b, IDs: &plane.IDs{}, Incarnation: p.b.Inc,
@@ -77,7 +78,7 @@ func lostOnce(t *testing.T, open plane.Opener) {
 	push := p.push(0, 2)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := second.Close(ctx); err != nil { // It has told all that it had to.
+	if err := second.Close(ctx); err != nil { // Close posts everything that is due.
 		t.Fatal(err)
 	}
 	if n := Has(p.b, func(e *effects.LinkLost) bool { return e.Peer == p.a.Inc }); n != 0 {
@@ -88,7 +89,7 @@ func lostOnce(t *testing.T, open plane.Opener) {
 	Await(t, p.b, func(e *effects.LinkLost) bool { return e.Peer == p.a.Inc })
 }
 
-// leasedForged is forgedImport on leased pools.
+// leasedForged is forgedImport for leased pools.
 func leasedForged(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	c := OpenLeased(t, open, 3, leasedPages, leasedPageBytes)

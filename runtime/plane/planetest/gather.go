@@ -8,21 +8,21 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A push may put pages of the peer together of several of ours, each a layer in some stripes.
+// A push may gather each page of the peer from several pages of ours: one for each layer, in some number of stripes.
 
 const gatherLayers = 3
 
-// chunked is two nodes of which b's pages hold as much as gatherLayers of a's.
+// newChunked returns two nodes of which b's pages have the size of gatherLayers pages of a.
 func newChunked(t *testing.T, open plane.Opener) pair {
 	p := pair{a: Open(t, open, 1, pages, pageBytes/gatherLayers), b: Open(t, open, 2, pages, pageBytes)}
 	p.link = p.a.Import(t, p.b.Inc, p.b.Plane.Blob())
 	return p
 }
 
-// gather readies a push of count pages of so many bytes, of layers that do not lie in order.
+// gather prepares a push of count pages of length bytes, gathered from layers that do not lie in order.
 func (p pair) gather(count int, length, stripes uint32) Push {
 	layers := p.a.Life(0, count*gatherLayers, length/gatherLayers)
-	for i := range layers { // Each chunk has some of the others' neighbours.
+	for i := range layers { // The layers of each chunk are adjacent to those of other chunks.
 		j := (i * 7) % len(layers)
 		layers[i], layers[j] = layers[j], layers[i]
 	}
@@ -41,7 +41,7 @@ func (p pair) gather(count int, length, stripes uint32) Push {
 	return push
 }
 
-// together is what page i is to be: the first stripes of all layers, then the second ones.
+// together returns the expected content of page i: the first stripes of all layers, then the second ones, and so on.
 func (p pair) together(push Push, i int) (want []byte) {
 	for stripe := range int(push.Gather.Stripes) {
 		for _, page := range push.Gather.Pages[i*gatherLayers : (i+1)*gatherLayers] {

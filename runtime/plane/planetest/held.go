@@ -9,16 +9,17 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Gate holds up copies, in the middle of what a plane does for a page: after its first look, before its last.
+// A Gate stops the first copy of a plane in the middle of what the plane does for a page: after its first comparison
+// and before its last one.
 type Gate struct {
-	reached chan struct{} // closed when a copy stands before the gate
+	reached chan struct{} // closed when a copy is stopped
 	opened  chan struct{}
 	once    sync.Once
 }
 
 func newGate() *Gate { return &Gate{reached: make(chan struct{}), opened: make(chan struct{})} }
 
-// Mover is move behind the gate.
+// Mover returns a mover that stops at the gate and then calls move.
 func (g *Gate) Mover(move plane.Mover) plane.Mover {
 	return func(dst, src []byte) {
 		g.once.Do(func() {
@@ -29,10 +30,10 @@ func (g *Gate) Mover(move plane.Mover) plane.Mover {
 	}
 }
 
-// RunHeld is for planes whose targets copy out of the initiator's memory. It holds up the target's first copy,
-// ends the transfer at the initiator in each way that there is, stores other bytes in the pages as soon as the
-// transfer is settled, as an engine may, and lets the target go on. Open opens a plane whose copies stand
-// behind a gate, one after the other.
+// RunHeld is for planes whose targets copy out of the initiator's memory. It stops the target's first copy, ends the
+// transfer at the initiator in each possible way, stores other bytes in the pages as soon as the transfer is settled,
+// as an engine may, and lets the target go on. Open returns the opener of a plane whose copies go through a gate, one
+// after the other.
 func RunHeld(t *testing.T, open func(*Gate) plane.Opener) {
 	for _, test := range []struct {
 		name string
@@ -48,7 +49,7 @@ func RunHeld(t *testing.T, open func(*Gate) plane.Opener) {
 			gate := newGate()
 			p := newPair(t, open(gate))
 			opened := sync.OnceFunc(func() { close(gate.opened) })
-			t.Cleanup(opened) // Else a failure would leave the target held, and its Close waiting.
+			t.Cleanup(opened) // After a failure the target would stay stopped, and its Close would wait.
 			push := p.push(0, 4)
 			corr := p.a.Start(push)
 			<-gate.reached
@@ -57,7 +58,7 @@ func RunHeld(t *testing.T, open func(*Gate) plane.Opener) {
 				t.Fatalf("ended as %s, settled %v; want %s, at once", done.Code, done.Settled, test.code)
 			}
 			other := bytes.Repeat([]byte{0xe7}, pageBytes)
-			for _, page := range push.From { // In the same life: nobody released them.
+			for _, page := range push.From { // In the same generation, because the pages were not released.
 				copy(p.a.Pool.Bytes(page), other)
 			}
 			opened()
@@ -70,8 +71,8 @@ func RunHeld(t *testing.T, open func(*Gate) plane.Opener) {
 	t.Run("cancel, and the next transfer", func(t *testing.T) { heldBeside(t, open) })
 }
 
-// heldBeside cancels a transfer whose copy is held up, and sends the same page, with other content in the same life, by
-// the next transfer, which takes over what the first one had.
+// heldBeside cancels a transfer whose copy is stopped, and sends the same page, with other content in the same
+// generation, in the next transfer, which reuses the permit slot of the first one.
 func heldBeside(t *testing.T, open func(*Gate) plane.Opener) {
 	gate := newGate()
 	p := newPair(t, open(gate))

@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Listener has what a plane told it.
+// A Listener has the events that a plane and its pool posted.
 type Listener interface{ told() *inbox }
 
-// inbox keeps events until a test takes them out.
+// An inbox keeps events until a test takes them out.
 type inbox struct {
 	mu     sync.Mutex
 	moved  chan struct{} // closed and replaced at each event
@@ -22,14 +22,14 @@ func newInbox() inbox { return inbox{moved: make(chan struct{})} }
 
 func (i *inbox) told() *inbox { return i }
 
-// put adds an event, with the mutex held.
+// put adds an event. The caller holds the mutex.
 func (i *inbox) put(ev effects.Event) {
 	i.events = append(i.events, ev)
 	close(i.moved)
 	i.moved = make(chan struct{})
 }
 
-// Await returns the first event of type E that fits, and takes it out.
+// Await waits for the first event of type E that fits, and takes it out.
 func Await[E effects.Event](tb testing.TB, l Listener, fits func(E) bool) E {
 	tb.Helper()
 	n := l.told()
@@ -55,7 +55,7 @@ func Await[E effects.Event](tb testing.TB, l Listener, fits func(E) bool) E {
 	}
 }
 
-// Has counts events of type E that fit and were not taken out.
+// Has returns the number of events of type E that fit and were not taken out.
 func Has[E effects.Event](l Listener, fits func(E) bool) (count int) {
 	n := l.told()
 	n.mu.Lock()

@@ -12,8 +12,8 @@ const (
 	leasedPageBytes = 32 << 10
 )
 
-// RunLeased runs the suite that every leased plane must pass: the twin of Run, without what only a fence can promise.
-// Package contract watches both ends of each test.
+// RunLeased runs the suite that every leased plane must pass. It corresponds to Run, without what only a fence can
+// promise. Package contract checks both ends of each test.
 func RunLeased(t *testing.T, open LeasedMaker) {
 	for _, test := range []struct {
 		name string
@@ -57,7 +57,7 @@ func leasedArrive(t *testing.T, open LeasedMaker) {
 		p.Ends(t, read, effects.OK)
 		p.Arrived(t, read)
 	}
-	// Pages that are nobody's neighbours, and less than whole pages.
+	// Pages that are not adjacent, and transfers of less than whole pages.
 	push := p.Push(t, 0, leasedPages)
 	for i := range push.Local {
 		push.Remote[i].Index = uint32((i*5 + 3) % leasedPages)
@@ -87,7 +87,7 @@ func leasedMany(t *testing.T, open LeasedMaker) {
 	for range 3 {
 		var all []going
 		for i := range 8 {
-			// Each has pages of its own at both ends.
+			// Each transfer has pages of its own at both ends.
 			for _, g := range []going{{p, p.Push(t, i*8, 2), 0}, {p, p.Read(t, i*8+2, 2), 0}, {back, back.Push(t, i*8+4, 2), 0},
 				{back, back.Read(t, i*8+6, 2), 0}} {
 				g.corr = g.p.A.Start(g.m)
@@ -123,7 +123,7 @@ func leasedChecked(t *testing.T, open LeasedMaker) {
 			t.Errorf("%s is not settled", c.want)
 		}
 	}
-	p.A.Do(&effects.Cancel{Corr: 12345}) // Nobody's: ignored.
+	p.A.Do(&effects.Cancel{Corr: 12345}) // Not a transfer of this plane, so it is ignored.
 	p.Ends(t, good, effects.OK)
 	p.Arrived(t, good)
 }
@@ -166,7 +166,8 @@ func leasedExpired(t *testing.T, open LeasedMaker) {
 	p.Ends(t, push, effects.OK)
 }
 
-// Whenever a transfer is cancelled it ends once, and from its settling on its pages are whose they were: at both ends.
+// A transfer that is cancelled at any moment ends once, and when it is settled its pages belong to their owners
+// again, at both ends.
 func leasedCancelled(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	for round := range 12 {
@@ -174,9 +175,9 @@ func leasedCancelled(t *testing.T, open LeasedMaker) {
 		if round%2 == 1 {
 			m = p.Read(t, 0, leasedPages/2)
 		}
-		other := p.Push(t, leasedPages/2, leasedPages/2) // It has no part in it.
+		other := p.Push(t, leasedPages/2, leasedPages/2) // A transfer that is not cancelled.
 		corr, innocent := p.A.Start(m), p.A.Start(other)
-		for range round * 2000 { // Somewhere in it; which place does not matter.
+		for range round * 2000 { // Some point of the transfer; it does not matter which.
 			_ = plane.Now()
 		}
 		p.A.Do(&effects.Cancel{Corr: corr})
@@ -265,14 +266,13 @@ func leasedRevoked(t *testing.T, open LeasedMaker) {
 	p.Arrived(t, kept)
 }
 
-// A page that was revoked belongs to its owner from Revoked on: not a byte of it changes any more. Pushes under other
-// grants arrive.
+// After Revoked a page belongs to its owner: not one byte of it changes any more. Pushes under other grants arrive.
 func leasedRevokedBusy(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	for round := range 6 {
 		push, other := p.Push(t, 0, leasedPages/2), p.Push(t, leasedPages/2, leasedPages/2)
 		corr, innocent := p.A.Start(push), p.A.Start(other)
-		for range round * 3000 { // Somewhere in it.
+		for range round * 3000 { // Some point of the push.
 			_ = plane.Now()
 		}
 		p.B.Revoke(t, push.Grant)
@@ -299,7 +299,8 @@ func leasedRevokedAlone(t *testing.T, open LeasedMaker) {
 	}
 }
 
-// A grant that was revoked stays so when so many were since that the pool remembers no single one of that time.
+// A revoked grant stays revoked even if so many grants were revoked since that the pool no longer records each one of
+// that time.
 func leasedRevokedLongAgo(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	old := p.Push(t, 0, 4)
@@ -317,7 +318,8 @@ func leasedRevokedLongAgo(t *testing.T, open LeasedMaker) {
 	fresh := p.Push(t, 16, 4)
 	switch code := p.A.Done(t, p.A.Start(fresh)).Code; code {
 	case effects.OK:
-	case effects.Withdrawn: // It was given before the initiator heard of the last one, which by now it has.
+	// The grant was given before the initiator learned of the last revocation; it knows of that by now.
+	case effects.Withdrawn:
 		fresh = p.Push(t, 20, 4)
 		p.Ends(t, fresh, effects.OK)
 	default:

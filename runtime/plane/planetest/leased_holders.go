@@ -6,10 +6,11 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// The twins of contract.Holders, Overlaps and AllBusy for leased planes: nobody can hold up their hardware, so each end
-// is tried in the middle of transfers, wherever that is. What counts is that nothing is quiet before all of them are.
+// These tests correspond to contract.Holders, Overlaps and AllBusy. The hardware of leased planes cannot be held up
+// by a test, so each test ends something in the middle of transfers, at any point. What counts is that nothing is
+// reported as settled or revoked before all transfers are quiet.
 
-// half is one half of a transfer, under the same grant.
+// half returns one half of a transfer, under the same grant.
 func (m Move) half(second bool) Move {
 	from, to := 0, len(m.Local)/2
 	if second {
@@ -19,7 +20,7 @@ func (m Move) half(second bool) Move {
 	return m
 }
 
-// Two pushes under one grant, as something ends: from the proof on no byte of its pages changes any more.
+// Two pushes under one grant, while something ends: after the proof no byte of its pages changes any more.
 func leasedHolders(t *testing.T, open LeasedMaker) {
 	for _, c := range []struct {
 		name string
@@ -59,7 +60,8 @@ func leasedHolders(t *testing.T, open LeasedMaker) {
 	}
 }
 
-// Two reads of the same pages under one grant: the end of one is not that of the other, and both are waited for.
+// Two reads of the same pages under one lease: the end of one does not end the other, and a revocation waits for
+// both.
 func leasedReaders(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	for range 6 {
@@ -80,7 +82,7 @@ func leasedReaders(t *testing.T, open LeasedMaker) {
 	}
 }
 
-// Two grants to read the same pages in two lengths, in both orders of beginning and of ending.
+// Two read leases on the same pages with two lengths, in both orders of beginning and of ending.
 func leasedOverlaps(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	for i := range 4 {
@@ -113,7 +115,7 @@ func leasedOverlaps(t *testing.T, open LeasedMaker) {
 	}
 }
 
-// A batch of most pages and one of a single page over another link: both arrive.
+// A batch of most pages, and one of a single page over another link: both arrive.
 func leasedBusy(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	beside := &LeasedPair{A: p.A, B: p.B, Link: p.A.Import(t, p.B.Inc, p.B.Plane.Blob())}

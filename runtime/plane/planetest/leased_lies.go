@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/liar"
 )
 
-// EachLie has lies told, one test for each: one in so many, and with KVFERRY_HOSTILE=1 all of them.
+// EachLie runs one test for each lie, or, unless KVFERRY_HOSTILE=1 is set, for one in oneIn lies.
 func EachLie(t *testing.T, lies []liar.Lie, oneIn int, tell func(*testing.T, liar.Lie)) {
 	for i, lie := range lies {
 		if os.Getenv("KVFERRY_HOSTILE") != "" || i%oneIn == 0 {
@@ -21,7 +21,7 @@ func EachLie(t *testing.T, lies []liar.Lie, oneIn int, tell func(*testing.T, lia
 	}
 }
 
-// Hasty gives up soon on who is silent, because in lies many are.
+// Hasty returns a maker of planes with short timeouts, because with lies many peers are silent.
 func (m LeasedMaker) Hasty(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) LeasedEnd {
 	end := m(tb, id, pages, pageBytes, sink)
 	open := end.Open
@@ -29,10 +29,10 @@ func (m LeasedMaker) Hasty(tb testing.TB, id byte, pages uint32, pageBytes uint6
 	return end
 }
 
-// Lied has a lie told between a, a node of its own, and B: whatever is said of epochs at whatever step, to either end,
-// a transfer ends, what was revoked is not stored into, the link beside it goes on, and one to the same peer by which
-// nobody lies works. What frames are is steps. Where timeless, no time proves anything: who waits for a word that was
-// withheld waits for the end of its connection, which the liar then brings about.
+// Lied lets a liar lie between a, a node of its own, and B. Whatever is sent about epochs at any step, to either end:
+// transfers end, revoked pages are not stored into, the link beside it keeps working, and a direct link to the same
+// peer works. Steps says which kind of frame is which step. If timeless is true, no lapse of time proves anything, so
+// an end that waits for a withheld message waits for the end of its connection; Lied then closes the connection.
 func (p *LeasedPair) Lied(t testing.TB, a *LeasedNode, lie liar.Lie, steps map[uint8]liar.Step, timeless bool) {
 	t.Helper()
 	l, blob, err := liar.Before(p.B.Plane.Blob(), lie, nil, steps)
@@ -73,14 +73,15 @@ func (p *LeasedPair) Lied(t testing.TB, a *LeasedNode, lie liar.Lie, steps map[u
 	}
 	l.Close()
 	p.GoesOn(t)
-	for link = a.TryImport(t, p.B.Inc, p.B.Plane.Blob()); link.Code == effects.Unreachable; { // It is hasty.
+	// The plane has short timeouts, so the import is tried until it succeeds.
+	for link = a.TryImport(t, p.B.Inc, p.B.Plane.Blob()); link.Code == effects.Unreachable; {
 		link = a.TryImport(t, p.B.Inc, p.B.Plane.Blob())
 	}
 	by.Link = link.Link
 	by.GoesOn(t)
 }
 
-// cancelBeside waits for the end of a transfer, and cancels it where the lie has left it without one.
+// cancelBeside waits for the end of a transfer, and cancels it if the lie has left it without one.
 func (n *LeasedNode) cancelBeside(corr effects.Corr, l *liar.Liar) {
 	told, late := false, time.Time{}
 	for Has(n, func(e *effects.TransferDone) bool { return e.Corr == corr }) == 0 {
@@ -91,7 +92,8 @@ func (n *LeasedNode) cancelBeside(corr effects.Corr, l *liar.Liar) {
 			}
 		default:
 		}
-		if told && time.Now().After(late) { // What ends by itself has had its time; which it was decides nothing.
+		// A transfer that ends by itself has had time to do so.
+		if told && time.Now().After(late) {
 			n.Do(&effects.Cancel{Corr: corr})
 			return
 		}
@@ -99,13 +101,14 @@ func (n *LeasedNode) cancelBeside(corr effects.Corr, l *liar.Liar) {
 	}
 }
 
-// isOver says whether a transfer has ended and is settled.
+// isOver reports whether a transfer has ended and is settled.
 func (n *LeasedNode) isOver(corr effects.Corr) bool {
 	return Has(n, func(e *effects.TransferDone) bool { return e.Corr == corr && e.Settled })+
 		Has(n, func(e *effects.Settled) bool { return e.Corr == corr }) > 0
 }
 
-// GoesOn fails unless the link moves pages either way: what was broken was built anew, and left nothing behind.
+// GoesOn fails unless the link moves pages in both directions: whatever was broken has been rebuilt and left nothing
+// behind.
 func (p *LeasedPair) GoesOn(tb testing.TB) {
 	tb.Helper()
 	for _, ready := range []func(tb testing.TB, first, count int) Move{p.Push, p.Read} {
@@ -115,7 +118,7 @@ func (p *LeasedPair) GoesOn(tb testing.TB) {
 	}
 }
 
-// Mine gives pages to their owner, who fills them: whoever stores into them from now on is found by holds.
+// Mine gives pages to their owner, who fills them. The returned function fails if anybody has stored into them since.
 func (n *LeasedNode) Mine(tb testing.TB, first, count int) (holds func()) {
 	tb.Helper()
 	own := n.Life(tb, first, count)

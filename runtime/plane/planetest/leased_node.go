@@ -13,24 +13,24 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// Memory is memory that tests reach by the addresses of a leased pool, wherever it is.
+// Memory gives tests access to the memory of a leased pool by its addresses, wherever it is.
 type Memory interface {
 	Store(at uintptr, b []byte) error
 	Load(at uintptr, b []byte) error
 }
 
-// LeasedEnd is what a leased plane serves and how it is opened.
+// LeasedEnd is what a leased plane serves, and how the plane is opened.
 type LeasedEnd struct {
 	Pool   *plane.LeasedPool
 	Memory Memory
 	Open   plane.Opener
 }
 
-// A LeasedMaker makes memory for a node and registers its end with tb. All that it gives must be good until the test's
-// end.
+// A LeasedMaker makes the memory and the opener of a node. Everything that it returns must stay valid until the end
+// of the test.
 type LeasedMaker func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) LeasedEnd
 
-// A LeasedNode is one end of a leased plane, and what it completed. Package contract watches it.
+// A LeasedNode is one end of a leased plane, with the events that it posted. Package contract checks it.
 type LeasedNode struct {
 	LeasedEnd
 	inbox
@@ -40,14 +40,15 @@ type LeasedNode struct {
 	pages     uint32
 	pageBytes uint64
 	checker   *contract.Checker
-	breach    error // the first of the driver's
+	breach    error // the driver's first breach of the contract
 	corr      effects.Corr
 	grants    effects.GrantID
 	lives     effects.Generation
 	log       *slog.Logger
 }
 
-// OpenLeased makes a node with pages pages of pageBytes bytes. At the test's end it is closed, and owes nothing.
+// OpenLeased opens a node with a number of pages of pageBytes bytes. At the end of the test it is closed, and must
+// not owe any completion.
 func OpenLeased(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageBytes uint64) *LeasedNode {
 	tb.Helper()
 	n, err := NewLeasedNode(tb, open, id, pages, pageBytes)
@@ -61,7 +62,7 @@ func OpenLeased(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageByte
 	return n
 }
 
-// NewLeasedNode makes a node that the caller closes.
+// NewLeasedNode opens a node that the caller closes.
 func NewLeasedNode(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageBytes uint64) (*LeasedNode, error) {
 	n := &LeasedNode{inbox: newInbox(), Inc: effects.Incarnation{0: id, 15: id}, pages: pages, pageBytes: pageBytes,
 		checker: contract.New(false)}
@@ -86,7 +87,7 @@ func (n *LeasedNode) Close(tb testing.TB) {
 	}
 }
 
-// Check fails if the plane broke the contract of drivers, or owes something.
+// Check fails if the plane has broken the contract of drivers, or owes a completion.
 func (n *LeasedNode) Check(tb testing.TB) {
 	tb.Helper()
 	n.mu.Lock()
@@ -107,14 +108,15 @@ func (n *LeasedNode) Post(ev effects.Event) {
 	n.put(ev)
 }
 
-// judge keeps what the driver did wrong. A test that plays the machine may cross with an event as no machine does.
+// judge records a breach by the driver. Breaches by the test are ignored: it plays the machine, and may cross with an
+// event in ways that a machine never does.
 func (n *LeasedNode) judge(err error) {
 	if b := (*contract.Breach)(nil); n.breach == nil && errors.As(err, &b) && b.By == contract.Driver {
 		n.breach = err
 	}
 }
 
-// Do has the plane and the pool carry an effect out.
+// Do makes the plane and the pool carry out an effect.
 func (n *LeasedNode) Do(e effects.Effect) {
 	n.mu.Lock()
 	n.judge(n.checker.Asked(e))
@@ -132,7 +134,7 @@ func (n *LeasedNode) Do(e effects.Effect) {
 		n.Pool.Revoke(e.Grant)
 	case *effects.Transfer:
 		n.Plane.Transfer(e)
-		clear(e.Pairs) // Spans are borrowed.
+		clear(e.Pairs) // Slices in effects are borrowed.
 	case *effects.Cancel:
 		n.Plane.Cancel(e.Corr)
 	default:
@@ -140,13 +142,13 @@ func (n *LeasedNode) Do(e effects.Effect) {
 	}
 }
 
-// TryImport imports a peer and returns how that ended.
+// TryImport imports a peer and returns how the import ended.
 func (n *LeasedNode) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
 	tb.Helper()
 	return n.Introduce(tb, n.Inc, peer, Invite(n.Plane.Name(), blob, n.Inc, peer))
 }
 
-// Introduce imports a peer as us, whoever that is, by an invitation, and returns how that ended.
+// Introduce imports a peer under any identity and with any invitation, and returns how the import ended.
 func (n *LeasedNode) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
 	tb.Helper()
 	n.corr++
@@ -155,7 +157,7 @@ func (n *LeasedNode) Introduce(tb testing.TB, us, peer effects.Incarnation, invi
 	return Await(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
 }
 
-// Import imports a peer that must be there.
+// Import imports a peer. The test fails if that does not succeed.
 func (n *LeasedNode) Import(tb testing.TB, peer effects.Incarnation, blob []byte) effects.Link {
 	tb.Helper()
 	e := n.TryImport(tb, peer, blob)
@@ -165,7 +167,7 @@ func (n *LeasedNode) Import(tb testing.TB, peer effects.Incarnation, blob []byte
 	return e.Link
 }
 
-// Life publishes new lives of the pages first, first+1, ... and fills each with bytes of its own.
+// Life publishes new generations of the pages first, first+1, ... and fills each page with bytes of its own.
 func (n *LeasedNode) Life(tb testing.TB, first, count int) []effects.Page {
 	tb.Helper()
 	pages := n.life(first, count)
@@ -185,7 +187,7 @@ func (n *LeasedNode) life(first, count int) []effects.Page {
 	return pages
 }
 
-// Grant grants new lives of pages to a peer, to store into.
+// Grant grants new generations of pages to a peer, to store into.
 func (n *LeasedNode) Grant(peer effects.Incarnation, first, count int) (effects.GrantID, []effects.Page) {
 	pages := n.life(first, count)
 	n.grants++
@@ -193,14 +195,14 @@ func (n *LeasedNode) Grant(peer effects.Incarnation, first, count int) (effects.
 	return n.grants, pages
 }
 
-// Lend grants pages that hold something to a peer, to read.
+// Lend grants a read lease on pages to a peer.
 func (n *LeasedNode) Lend(peer effects.Incarnation, pages []effects.Page) effects.GrantID {
 	n.grants++
 	n.Do(&effects.Grant{ID: n.grants, Peer: peer, Read: true, Pages: pages})
 	return n.grants
 }
 
-// Fill stores bytes that name the node, the page and its life.
+// Fill stores bytes that depend on the node, the page and its generation.
 func (n *LeasedNode) Fill(tb testing.TB, page effects.Page) {
 	tb.Helper()
 	if err := n.Memory.Store(n.Pool.Address(page), n.content(page)); err != nil {
@@ -208,7 +210,7 @@ func (n *LeasedNode) Fill(tb testing.TB, page effects.Page) {
 	}
 }
 
-// Content is what a node of that incarnation fills a page with.
+// Content returns the bytes with which a node of that incarnation fills a page.
 func Content(of effects.Incarnation, page effects.Page) []byte {
 	b := make([]byte, page.Length)
 	fill(b, uint64(of[0])<<56|uint64(page.Index)<<32|uint64(page.Generation))
@@ -217,7 +219,7 @@ func Content(of effects.Incarnation, page effects.Page) []byte {
 
 func (n *LeasedNode) content(page effects.Page) []byte { return Content(n.Inc, page) }
 
-// Bytes are what a page holds.
+// Bytes returns the content of a page.
 func (n *LeasedNode) Bytes(tb testing.TB, page effects.Page) []byte {
 	tb.Helper()
 	b := make([]byte, page.Length)
@@ -237,7 +239,7 @@ func (n *LeasedNode) Holds(tb testing.TB, pages []effects.Page, other *LeasedNod
 	}
 }
 
-// A Move is a transfer to be: a push from Local to Remote, or with Read a read from Remote to Local.
+// A Move describes a transfer: a push from Local to Remote, or with Read a read from Remote to Local.
 type Move struct {
 	To            effects.Incarnation
 	Link          effects.Link
@@ -245,7 +247,7 @@ type Move struct {
 	Read          bool
 	Local, Remote []effects.Page
 	Buffer        effects.BufferID
-	Since         effects.Time // the grant was given no earlier; zero: nobody knows
+	Since         effects.Time // the grant was given no earlier than this; zero if unknown
 	NotAfter      effects.Time // zero: long from now
 }
 
@@ -275,7 +277,7 @@ func (n *LeasedNode) Done(tb testing.TB, corr effects.Corr) *effects.TransferDon
 	return done
 }
 
-// Settled waits for the second end of a transfer that was not settled at its first.
+// Settled waits for the Settled of a transfer that was not settled when it ended.
 func (n *LeasedNode) Settled(tb testing.TB, corr effects.Corr) *effects.Settled {
 	tb.Helper()
 	return Await(tb, n, func(e *effects.Settled) bool { return e.Corr == corr })
@@ -288,13 +290,13 @@ func (n *LeasedNode) Revoke(tb testing.TB, grant effects.GrantID) {
 	n.Revoked(tb, grant)
 }
 
-// Revoked waits for the proof.
+// Revoked waits for the proof that a grant's peer cannot reach the pages.
 func (n *LeasedNode) Revoked(tb testing.TB, grant effects.GrantID) {
 	tb.Helper()
 	Await(tb, n, func(e *effects.Revoked) bool { return e.Grant == grant })
 }
 
-// Drop drops a link.
+// Drop drops a link and waits for its end.
 func (n *LeasedNode) Drop(tb testing.TB, link effects.Link) {
 	tb.Helper()
 	n.Do(&effects.Drop{Link: link})
@@ -307,7 +309,7 @@ type LeasedPair struct {
 	Link effects.Link
 }
 
-// NewLeasedPair makes two nodes and links them.
+// NewLeasedPair opens two nodes and links them.
 func NewLeasedPair(tb testing.TB, open LeasedMaker, pages uint32, pageBytes uint64) *LeasedPair {
 	tb.Helper()
 	p := &LeasedPair{A: OpenLeased(tb, open, 1, pages, pageBytes), B: OpenLeased(tb, open, 2, pages, pageBytes)}
@@ -315,7 +317,7 @@ func NewLeasedPair(tb testing.TB, open LeasedMaker, pages uint32, pageBytes uint
 	return p
 }
 
-// Push readies a push of count pages of A from place first to the same place of B.
+// Push prepares a push of count pages of A, beginning at page first, to the same pages of B.
 func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
 	tb.Helper()
 	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID,
@@ -324,7 +326,7 @@ func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
 	return m
 }
 
-// Read readies a read of count pages of B from place first to the same place of A.
+// Read prepares a read of count pages of B, beginning at page first, into the same pages of A.
 func (p *LeasedPair) Read(tb testing.TB, first, count int) Move {
 	tb.Helper()
 	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID, Read: true,
@@ -335,7 +337,7 @@ func (p *LeasedPair) Read(tb testing.TB, first, count int) Move {
 	return m
 }
 
-// Arrived fails unless what was moved is where it belongs.
+// Arrived fails unless the moved pages hold what they should.
 func (p *LeasedPair) Arrived(tb testing.TB, m Move) {
 	tb.Helper()
 	if m.Read {
@@ -345,7 +347,7 @@ func (p *LeasedPair) Arrived(tb testing.TB, m Move) {
 	p.B.Holds(tb, m.Remote, p.A, m.Local)
 }
 
-// Ends runs a transfer that must end so, and returns its end.
+// Ends runs a transfer that must end with code, and returns its end.
 func (p *LeasedPair) Ends(tb testing.TB, m Move, code effects.Code) *effects.TransferDone {
 	tb.Helper()
 	done := p.A.Done(tb, p.A.Start(m))
@@ -355,7 +357,7 @@ func (p *LeasedPair) Ends(tb testing.TB, m Move, code effects.Code) *effects.Tra
 	return done
 }
 
-// writer has a test's log written by t.Log.
+// A writer passes log lines to t.Log.
 type writer struct{ testing.TB }
 
 func (w writer) Write(b []byte) (int, error) {

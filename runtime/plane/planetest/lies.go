@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	liedPage = 1 << 20 // More than what is on the way holds.
-	// liesEach is what part of the lies is told, one in so many; KVFERRY_HOSTILE=1 has all of them told.
+	liedPage = 1 << 20 // more than what sockets buffer
+	// liesEach is how many lies there are for each one that is told; with KVFERRY_HOSTILE=1 all are told.
 	liesEach = 5
 )
 
-// hasty gives up soon on who is silent, because here many are.
+// hasty opens a plane with short timeouts, because in these tests many peers are silent.
 func hasty(open plane.Opener) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 		env.Bounds.Handshake, env.Bounds.Stall = 300*time.Millisecond, 300*time.Millisecond
@@ -29,9 +29,9 @@ func hasty(open plane.Opener) plane.Opener {
 	}
 }
 
-// Lies has each lie told between two nodes of a plane. Whatever is said at whatever step, to either end: no byte leaves
-// or arrives that was not to, what was given back is not touched, the peers that do not lie are served meanwhile and
-// after it, and all that it took is given back.
+// Lies lets each lie be told between two nodes of a plane. Whatever is sent at any step, to either end: no byte is
+// sent or stored that must not be, pages that were given back are not touched, peers that do not lie are served
+// during and after the lie, and all resources are released.
 func Lies(t *testing.T, open plane.Opener, lies []liar.Lie) {
 	before, running := files(t), goleak.IgnoreCurrent()
 	for i, lie := range lies {
@@ -99,7 +99,7 @@ func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
 				a.Plane.Cancel(corr)
 			}
 			ends(t, a, corr, l)
-			owns(a, 0, 1) // Settled: the memory is another's.
+			owns(a, 0, 1) // Settled, so the memory belongs to another request.
 			b.Pool.Revoke(push.Grant)
 			Await(t, b, func(e *effects.Revoked) bool { return e.Grant == push.Grant })
 			owns(b, 0, 1)
@@ -133,7 +133,7 @@ func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
 	}
 }
 
-// ends waits for the end of a transfer until it is settled, and cancels it where the lie has left it without one.
+// ends waits until a transfer has ended and is settled, and cancels it if the lie has left it without an end.
 func ends(t testing.TB, a *Node, corr effects.Corr, l *liar.Liar) *effects.TransferDone {
 	t.Helper()
 	isDone := func(e *effects.TransferDone) bool { return e.Corr == corr }
@@ -146,7 +146,8 @@ func ends(t testing.TB, a *Node, corr effects.Corr, l *liar.Liar) *effects.Trans
 			}
 		default:
 		}
-		if told && time.Now().After(late) { // What ends by itself has had its time; which it was decides nothing.
+		// A transfer that ends by itself has had time to do so.
+		if told && time.Now().After(late) {
 			a.Plane.Cancel(corr)
 			break
 		}

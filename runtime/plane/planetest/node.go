@@ -1,8 +1,19 @@
-// Package planetest is the contract suite of data planes: what every plane must do, whatever moves the
-// bytes. A plane's own tests run it:
+// Package planetest is the contract suite of data planes: it tests what every plane must do, whatever moves its
+// bytes. A fenced plane's tests run it like this:
 //
 //	func TestMain(m *testing.M) { planetest.Main(m, shm.Open) }
 //	func TestContract(t *testing.T) { planetest.Run(t, shm.Open) }
+//
+// Main also turns the test binary into the second process of tests that kill or freeze a peer. [RunLeased] is the
+// suite for leased planes, whose memory a [LeasedMaker] provides. Further suites apply to some planes only: [RunHeld]
+// and [RunHeldReads] if a process copies out of its peer's memory, [RunHolders] if accesses can be held up, [Lies]
+// against peers that deviate from the protocol, and the Bench functions for speed.
+//
+// A test typically opens two nodes, links them and moves pages between them:
+//
+//	a, b := planetest.Open(t, open, 1, 64, 4096), planetest.Open(t, open, 2, 64, 4096)
+//	link := a.Import(t, b.Inc, b.Plane.Blob())
+//	done := a.Done(t, a.Start(planetest.Whole(a, b, link, 0, 2, 4096)))
 package planetest
 
 import (
@@ -20,29 +31,32 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// patience is how long a test waits for what must come; reaching it is always a failure, however busy the machine is.
+// patience is how long a test waits for an event that must come. Reaching it is always a failure, however busy the
+// machine is.
 const patience = time.Minute
 
-// bounds end nothing before a test does: a plane whose threads get no time is no defect of it.
+// bounds are so long that they end nothing before a test does: a plane whose threads get no CPU time has no defect.
 var bounds = plane.Bounds{Handshake: patience, Stall: patience}
 
-// Key is what all nodes of these tests have for theirs.
+// Key is the identity key of all nodes of these tests.
 var Key = identity.KeyOf(1)
 
-// Invite is what owner's machine would tell peer of its plane: the blob with the token of this peer behind it.
+// Invite returns what owner's machine would send to peer about its plane: the blob, followed by the token made for
+// this peer.
 func Invite(plane string, blob []byte, peer, owner effects.Incarnation) []byte {
 	token := Key.Token(plane, peer, owner)
 	return append(bytes.Clone(blob), token[:]...)
 }
 
-// A Node is one end: a pool, a plane and what they completed.
+// A Node is one end of a test: a pool, a plane, and the events that they posted.
 type Node struct {
 	Pool  *plane.Pool
 	Plane plane.Plane
 	Inc   effects.Incarnation
 
 	inbox
-	// confirm answers each Landed at once; nil leaves them to the test.
+	// confirm decides at once how each Landed is confirmed, or reports false to leave it unconfirmed. If it is nil,
+	// the test confirms.
 	confirm func(*effects.Landed) (effects.Code, bool)
 
 	corr   effects.Corr
@@ -58,7 +72,7 @@ func Always(l *effects.Landed) (effects.Code, bool) {
 	return effects.Faulted, true
 }
 
-// Open makes a node with pages pages of pageBytes bytes.
+// Open opens a node with a number of pages of pageBytes bytes. It is closed at the end of the test.
 func Open(tb testing.TB, open plane.Opener, id byte, pages uint32, pageBytes uint64) *Node {
 	tb.Helper()
 	n, err := newNode(open, id, pages, pageBytes)
@@ -103,27 +117,29 @@ func (n *Node) Post(ev effects.Event) {
 	defer n.mu.Unlock()
 	if l, ok := ev.(*effects.Landed); ok && n.confirm != nil {
 		if code, answer := n.confirm(l); answer {
-			// Planes post with their locks held, as the mailbox allows: the answer comes from elsewhere.
+			// Planes post with their locks held, as the mailbox allows, so the confirmation must come from another
+			// goroutine.
 			go n.Plane.Confirm(l.Landing, code)
 		}
 	}
 	n.put(ev)
 }
 
-// OnLanded replaces what answers landings; nil leaves them all to the test.
+// OnLanded replaces the function that confirms landings. If it is nil, the test confirms them.
 func (n *Node) OnLanded(confirm func(*effects.Landed) (effects.Code, bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.confirm = confirm
 }
 
-// TryImport imports a peer by what its plane tells everybody, with what proves us to it, and returns how that ended.
+// TryImport imports a peer with the blob that its plane gives to everybody, adding the token that proves our
+// identity, and returns how the import ended.
 func (n *Node) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
 	tb.Helper()
 	return n.Introduce(tb, n.Inc, peer, Invite(n.Plane.Name(), blob, n.Inc, peer))
 }
 
-// Introduce imports a peer as us, whoever that is, by an invitation, and returns how that ended.
+// Introduce imports a peer under any identity and with any invitation, and returns how the import ended.
 func (n *Node) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
 	tb.Helper()
 	n.corr++
@@ -132,7 +148,7 @@ func (n *Node) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation
 	return Await(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
 }
 
-// Import imports a peer that must be there.
+// Import imports a peer. The test fails if that does not succeed.
 func (n *Node) Import(tb testing.TB, peer effects.Incarnation, blob []byte) effects.Link {
 	tb.Helper()
 	e := n.TryImport(tb, peer, blob)
@@ -142,7 +158,7 @@ func (n *Node) Import(tb testing.TB, peer effects.Incarnation, blob []byte) effe
 	return e.Link
 }
 
-// Life publishes new lives of the pages first, first+1, ... for a producer and returns them.
+// Life publishes new generations of the pages first, first+1, ... and returns the pages.
 func (n *Node) Life(first, count int, length uint32) []effects.Page {
 	pages := make([]effects.Page, count)
 	for i := range pages {
@@ -153,7 +169,7 @@ func (n *Node) Life(first, count int, length uint32) []effects.Page {
 	return pages
 }
 
-// Grant grants new lives of pages to a peer.
+// Grant grants new generations of pages to a peer, to store into.
 func (n *Node) Grant(peer effects.Incarnation, first, count int, length uint32) (effects.GrantID, []effects.Page) {
 	pages := n.Life(first, count, length)
 	n.grants++
@@ -161,7 +177,7 @@ func (n *Node) Grant(peer effects.Incarnation, first, count int, length uint32) 
 	return n.grants, pages
 }
 
-// A Push is a transfer to be: From[i] goes to Into[i] of the peer's Buffer.
+// A Push describes a push: From[i] is stored into page Into[i] of the peer's Buffer.
 type Push struct {
 	To         effects.Incarnation
 	Link       effects.Link
@@ -171,7 +187,7 @@ type Push struct {
 	Gather     effects.Gather
 }
 
-// Start starts a transfer.
+// Start starts a push.
 func (n *Node) Start(p Push) effects.Corr {
 	n.corr++
 	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant, Gather: p.Gather,
@@ -182,7 +198,7 @@ func (n *Node) Start(p Push) effects.Corr {
 	}
 	e.Gather.Pages = slices.Clone(p.Gather.Pages)
 	n.Plane.Transfer(e)
-	clear(e.Pairs) // Spans are borrowed.
+	clear(e.Pairs) // Slices in effects are borrowed.
 	clear(e.Gather.Pages)
 	return e.Corr
 }
@@ -193,7 +209,7 @@ func (n *Node) Done(tb testing.TB, corr effects.Corr) *effects.TransferDone {
 	return Await(tb, n, func(e *effects.TransferDone) bool { return e.Corr == corr })
 }
 
-// fill writes a pattern that names the page and its place in it.
+// fill writes a pattern that depends on seed and on the position in b.
 func fill(b []byte, seed uint64) {
 	x := seed*0x9e3779b97f4a7c15 + 1
 	for len(b) >= 8 {

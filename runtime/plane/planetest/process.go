@@ -14,10 +14,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// childRole names the environment variable that makes a test binary a peer instead.
+// childRole is the environment variable that makes a test binary the second process of a test.
 const childRole = "KVFERRY_PLANETEST_CHILD"
 
-// Main runs a package's tests, or one end of those with two processes. It fails on leaked goroutines.
+// Main runs the tests of a package, or the second process of a test, depending on the environment. It fails on leaked
+// goroutines.
 func Main(m *testing.M, open plane.Opener) {
 	switch role := os.Getenv(childRole); role {
 	case "":
@@ -33,18 +34,18 @@ func Main(m *testing.M, open plane.Opener) {
 	}
 }
 
-// line is what the processes tell each other on pipes.
+// A line is what the two processes exchange over pipes.
 type line struct {
 	Inc    effects.Incarnation
 	Blob   []byte
 	Buffer effects.BufferID
 	Grant  effects.GrantID
 	Pages  []effects.Page
-	Held   [][]byte // what a stopped target's pages hold
+	Held   [][]byte // the content of a stopped target's pages
 	Code   effects.Code
 }
 
-// A peer is the child process.
+// A peer is the second process.
 type peer struct{ *proctest.Process }
 
 func startPeer(t testing.TB, role string) *peer {
@@ -52,15 +53,16 @@ func startPeer(t testing.TB, role string) *peer {
 	return &peer{proctest.Start(t, proctest.Self(childRole+"="+role))}
 }
 
-// read waits for what the peer says next.
+// read waits for the next line of the peer.
 func (p *peer) read(t testing.TB) (l line) {
 	t.Helper()
 	p.Hear(&l)
 	return l
 }
 
-// child is the other process: it never confirms as target, says what landed once its link is lost as stopped target,
-// pushes for ever as initiator, lends as owner and reads for ever as reader.
+// child runs the second process. As a target it never confirms; as a stopped target it reports what has landed once
+// its link is lost; as an initiator it pushes until it is killed; as an owner it leases pages; as a reader it reads
+// until it is killed.
 func child(open plane.Opener, role string) error {
 	n, err := newNode(open, 7, pages, pageBytes)
 	if err != nil {
@@ -90,10 +92,10 @@ func child(open plane.Opener, role string) error {
 			return err
 		}
 		Await(t, n, func(*effects.Landed) bool { return true })
-		if err := out.Encode(line{}); err != nil { // It has landed; now we may be killed.
+		if err := out.Encode(line{}); err != nil { // It has landed; the parent may kill this process now.
 			return err
 		}
-		return in.Decode(&parent) // Until then.
+		return in.Decode(&parent) // Waits to be killed.
 	}
 	link := n.Import(t, parent.Inc, parent.Blob)
 	for {
@@ -113,7 +115,7 @@ func targetKilled(t *testing.T, open plane.Opener) {
 	t.Logf("the transfer had failed %v after the kill", killTarget(t, Open(t, open, 1, pages, pageBytes)))
 }
 
-// killTarget kills a real process in the middle of a transfer into it, and returns the time from there to the
+// killTarget kills a real process in the middle of a transfer into it, and returns the time from the kill to the
 // transfer's failure.
 func killTarget(t testing.TB, a *Node) time.Duration {
 	p := startPeer(t, "target")
@@ -136,7 +138,7 @@ func killTarget(t testing.TB, a *Node) time.Duration {
 	return time.Duration(done.At - killed)
 }
 
-// BenchKilled reports the time from a target's SIGKILL to the failure of a transfer into it. Each b.N is one
+// BenchKilled reports the time from a target's SIGKILL to the failure of a transfer into it. Each iteration takes one
 // process.
 func BenchKilled(b *testing.B, open plane.Opener) {
 	a := Open(b, open, 1, pages, pageBytes)
@@ -144,8 +146,8 @@ func BenchKilled(b *testing.B, open plane.Opener) {
 	for range b.N {
 		taken = append(taken, killTarget(b, a).Seconds()*1e3)
 	}
-	b.ReportMetric(0, "ns/op")                 // That would be the starting of processes too.
-	b.ReportMetric(median(taken), "median-ms") // Which sorts them.
+	b.ReportMetric(0, "ns/op")                 // It would include the start of the process.
+	b.ReportMetric(median(taken), "median-ms") // median sorts taken.
 	b.ReportMetric(taken[len(taken)-1], "longest-ms")
 }
 
@@ -172,7 +174,7 @@ func initiatorKilled(t *testing.T, open plane.Opener) {
 				}
 			}
 		}
-		b.Pool.Revoke(grant) // What has not landed comes back, whoever died.
+		b.Pool.Revoke(grant) // Pages that have not landed come back, even though the peer died.
 		Await(t, b, func(e *effects.Revoked) bool { return e.Grant == grant })
 	}
 }

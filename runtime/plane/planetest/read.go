@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Pull is a read to be: From[i] of the peer's Buffer goes to Into[i].
+// A Pull describes a read: page From[i] of the peer's Buffer is read into Into[i].
 type Pull struct {
 	Of         effects.Incarnation
 	Link       effects.Link
@@ -17,7 +17,7 @@ type Pull struct {
 	Buffer     effects.BufferID
 }
 
-// Lend grants pages to a peer to be read, in the lives that they are in.
+// Lend grants a read lease to a peer, on pages in their present generations.
 func (n *Node) Lend(peer effects.Incarnation, pages []effects.Page) effects.GrantID {
 	n.grants++
 	n.Pool.Grant(&effects.Grant{ID: n.grants, Peer: peer, Read: true, Pages: pages})
@@ -29,7 +29,7 @@ func (n *Node) Read(p Pull) effects.Corr {
 	return n.ReadUntil(p, plane.Now().Add(effects.Duration(2*patience)))
 }
 
-// ReadUntil starts a read of which no page is begun after an instant.
+// ReadUntil starts a read that must not begin a page after notAfter.
 func (n *Node) ReadUntil(p Pull, notAfter effects.Time) effects.Corr {
 	n.corr++
 	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.Of, Grant: p.Grant, Read: true, NotAfter: notAfter}
@@ -38,11 +38,11 @@ func (n *Node) ReadUntil(p Pull, notAfter effects.Time) effects.Corr {
 			Buffer: p.Buffer, Index: p.From[i].Index, Generation: p.From[i].Generation}})
 	}
 	n.Plane.Transfer(e)
-	clear(e.Pairs) // Spans are borrowed.
+	clear(e.Pairs) // Slices in effects are borrowed.
 	return e.Corr
 }
 
-// Fill stores content in pages that names each one's life.
+// Fill stores content that depends on each page's index and generation.
 func (n *Node) Fill(pages []effects.Page) {
 	for _, page := range pages {
 		fill(n.Pool.Bytes(page), seedOf(page))
@@ -62,7 +62,7 @@ func (n *Node) keeps(tb testing.TB, pages []effects.Page) {
 
 func seedOf(page effects.Page) uint64 { return uint64(page.Index)<<32 | uint64(page.Generation) }
 
-// pull readies a read by a of count whole pages of b, from place first to the same place.
+// pull prepares a read by a of count whole pages of b, beginning at page first, into the same pages of a.
 func (p pair) pull(first, count int) Pull {
 	from := p.b.Life(first, count, pageBytes)
 	p.b.Fill(from)
@@ -73,13 +73,13 @@ func (p pair) of(grant effects.GrantID, from, into []effects.Page) Pull {
 	return Pull{Of: p.b.Inc, Link: p.link, Grant: grant, From: from, Into: into, Buffer: p.b.Pool.Buffer().ID}
 }
 
-// again is a read of the same pages into new lives.
+// again returns a read of the same pages into new generations of pages of a.
 func (p pair) again(pull Pull, first int) Pull {
 	pull.Into = p.a.Life(first, len(pull.From), pageBytes)
 	return pull
 }
 
-// holds fails unless the pages read hold what was stored in those lent.
+// holds fails unless the pages that were read hold what Fill stored in the leased pages.
 func (p pair) holds(tb testing.TB, pull Pull) {
 	tb.Helper()
 	want := make([]byte, pageBytes)
@@ -91,7 +91,7 @@ func (p pair) holds(tb testing.TB, pull Pull) {
 	}
 }
 
-// wantRead runs a read that must end with code, and be settled then or soon.
+// wantRead runs a read that must end with code, and waits until it is settled.
 func (p pair) wantRead(tb testing.TB, pull Pull, code effects.Code) {
 	tb.Helper()
 	done := p.a.Done(tb, p.a.Read(pull))
@@ -112,7 +112,7 @@ func readsArrive(t *testing.T, open plane.Opener) {
 		p.wantRead(t, again, effects.OK)
 		p.revoke(t, pull.Grant)
 		p.b.Life(round, pages-round, pageBytes)
-		p.holds(t, again) // What was read is the reader's.
+		p.holds(t, again) // The bytes that were read belong to the reader.
 	}
 	if n := Has(p.b, func(*effects.Landed) bool { return true }); n != 0 {
 		t.Fatalf("%d landings at who was only read from", n)
@@ -122,7 +122,7 @@ func readsArrive(t *testing.T, open plane.Opener) {
 	p.wantRead(t, short, effects.OK)
 }
 
-// Many reads at once, of the same pages and of others, under two grants.
+// Many reads at once, of the same pages and of others, under two leases.
 func manyReads(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	pull := p.pull(0, pages/4)
@@ -175,7 +175,7 @@ func readsAreChecked(t *testing.T, open plane.Opener) {
 	}
 	p.wantRead(t, change(func(q *Pull) { q.From[3].Generation++ }), effects.Stale)
 	p.wantRead(t, change(func(q *Pull) { q.Grant += 7 }), effects.Withdrawn)
-	// The low bits are those of a grant that stands.
+	// The low bits equal those of a lease that stands.
 	p.wantRead(t, change(func(q *Pull) { q.Grant += 1 << 16 }), effects.Withdrawn)
 	p.wantRead(t, change(func(q *Pull) { q.From[2].Index = 9 }), effects.Withdrawn)
 	p.wantRead(t, change(func(q *Pull) { q.From[2].Index = pages }), effects.Invalid)
@@ -198,5 +198,5 @@ func readsAreChecked(t *testing.T, open plane.Opener) {
 	if done := p.a.Done(t, p.a.ReadUntil(good, plane.Now()-1)); done.Code != effects.Expired || !done.Settled {
 		t.Fatalf("a read after its time ended as %s, settled %v", done.Code, done.Settled)
 	}
-	p.wantRead(t, good, effects.OK) // After all that the grant is as good as before.
+	p.wantRead(t, good, effects.OK) // All refused reads left the lease as it was.
 }

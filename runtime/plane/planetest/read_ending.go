@@ -16,8 +16,8 @@ func readsAreCancelled(t *testing.T, open plane.Opener) {
 	for round := range 20 {
 		pull = p.again(pull, 0)
 		corr := p.a.Read(pull)
-		p.a.Plane.Cancel(corr + 1000) // Not ours: ignored.
-		for range round * 1000 {      // Somewhere in the read; which place does not matter.
+		p.a.Plane.Cancel(corr + 1000) // Not a transfer of this plane, so it is ignored.
+		for range round * 1000 {      // Some point of the read; it does not matter which.
 			_ = plane.Now()
 		}
 		p.a.Plane.Cancel(corr)
@@ -32,9 +32,9 @@ func readsAreCancelled(t *testing.T, open plane.Opener) {
 		default:
 			t.Fatalf("ended as %s", done.Code)
 		}
-		// From here on the pages are the reader's again: not a byte of the read comes any more.
+		// From here on the pages belong to the reader again: no byte of the read may arrive any more.
 		p.a.Fill(pull.Into)
-		p.wantRead(t, p.again(few, 0), effects.OK) // And the link serves on.
+		p.wantRead(t, p.again(few, 0), effects.OK) // The link keeps working.
 		p.a.keeps(t, pull.Into[len(few.From):])
 		if n := Has(p.a, func(*effects.TransferDone) bool { return true }); n != 0 {
 			t.Fatalf("%d ends too many", n)
@@ -61,7 +61,7 @@ func dropEndsReads(t *testing.T, open plane.Opener) {
 		p.link = p.a.Import(t, p.b.Inc, p.b.Plane.Blob())
 		pull.Link = p.link
 	}
-	p.wantRead(t, p.again(pull, 0), effects.OK) // The grant stands: it is the peer's, not the link's.
+	p.wantRead(t, p.again(pull, 0), effects.OK) // The lease belongs to the peer, not to the link.
 }
 
 func ownerCloses(t *testing.T, open plane.Opener) {
@@ -78,7 +78,7 @@ func ownerCloses(t *testing.T, open plane.Opener) {
 	}
 	Await(t, p.a, func(e *effects.LinkLost) bool { return e.Link == p.link && e.Peer == p.b.Inc })
 	p.wantRead(t, p.again(pull, 0), effects.PeerLost)
-	p.revoke(t, pull.Grant) // Of whoever read nothing is left.
+	p.revoke(t, pull.Grant) // No read is in progress any more.
 }
 
 func readerCloses(t *testing.T, open plane.Opener) {
@@ -94,7 +94,8 @@ func readerCloses(t *testing.T, open plane.Opener) {
 	p.revoke(t, pull.Grant)
 }
 
-// From Revoked on the pages are their owner's, who stores into them at once: no read brings that as what was lent.
+// After Revoked the pages belong to their owner, who stores into them at once. No read may deliver these bytes as
+// what was leased.
 func revokeDuringReads(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	var cut int
@@ -104,13 +105,13 @@ func revokeDuringReads(t *testing.T, open plane.Opener) {
 		begun := make(chan struct{})
 		go func() {
 			defer close(begun)
-			for range round * 500 { // Somewhere in the read; which place does not matter.
+			for range round * 500 { // Some point of the read; it does not matter which.
 				_ = plane.Now()
 			}
 		}()
 		<-begun
 		p.revoke(t, pull.Grant)
-		if round%2 == 0 { // In the same life, or in another.
+		if round%2 == 0 { // In the same generation, or in another one.
 			p.b.Life(0, pages, pageBytes)
 		}
 		for _, page := range pull.From {

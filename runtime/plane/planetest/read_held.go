@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// RunHeldReads is for planes whose readers copy out of the owner's memory by themselves. It holds up the reader's first
-// copy, takes the grant back in each way that there is, gives the pages other content as soon as it is Revoked, and
-// lets the reader go on: nothing that it finds then is ever delivered. Open opens a plane as for [RunHeld].
+// RunHeldReads is for planes whose readers copy out of the owner's memory by themselves. It stops the reader's first
+// copy, revokes the lease in each possible way, gives the pages other content as soon as the lease is Revoked, and
+// lets the reader go on: none of these bytes may be delivered. Open returns the opener of a plane as for [RunHeld].
 func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	for _, test := range []struct {
 		name string
@@ -42,7 +42,7 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, pull, corr, letGo := heldRead(t, open)
-			p.revoke(t, pull.Grant) // At once: the reader is held all the while.
+			p.revoke(t, pull.Grant) // At once, although the reader is stopped all the while.
 			test.then(p, pull)
 			letGo()
 			done := p.a.Done(t, corr)
@@ -86,7 +86,7 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 		pull, notAfter := p.pull(0, 4), plane.Now().Add(50*effects.Millisecond)
 		corr := p.a.ReadUntil(pull, notAfter)
 		for plane.Now() <= notAfter {
-			runtime.Gosched() // Its first page is held meanwhile, if it came so far; its second is too late in any case.
+			runtime.Gosched() // The first page is stopped meanwhile, if it came so far; the second one is too late in any case.
 		}
 		close(gate.opened)
 		done := p.a.Done(t, corr)
@@ -102,7 +102,7 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 			t.Fatal("dropped while a page was being stored into")
 		}
 		letGo()
-		done := p.a.Done(t, corr) // It may yet be faster than the link's end.
+		done := p.a.Done(t, corr) // The read may be faster than the end of the link.
 		if p.settle(t, done); done.Code != effects.PeerLost && done.Code != effects.OK {
 			t.Fatalf("ended as %s", done.Code)
 		}
@@ -110,12 +110,12 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	})
 }
 
-// heldRead is a read whose first copy is held up until letGo.
+// heldRead starts a read whose first copy is stopped until letGo is called.
 func heldRead(t *testing.T, open func(*Gate) plane.Opener) (p pair, pull Pull, corr effects.Corr, letGo func()) {
 	gate := newGate()
 	p = newPair(t, open(gate))
 	letGo = sync.OnceFunc(func() { close(gate.opened) })
-	t.Cleanup(letGo) // Else a failure would leave the reader held, and its Close waiting.
+	t.Cleanup(letGo) // After a failure the reader would stay stopped, and its Close would wait.
 	pull = p.pull(0, 4)
 	corr = p.a.Read(pull)
 	<-gate.reached

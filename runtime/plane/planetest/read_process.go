@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// lendsPages is an owner in its own process: it lends all its pages and, told so, takes them back and stores others'
-// bytes.
+// lendsPages is an owner in its own process. It leases all its pages, and when told so revokes the lease and stores
+// other bytes.
 func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Decoder, out *json.Encoder) error {
 	var l line
 	l.Pages = n.Life(0, pages, pageBytes)
@@ -20,7 +20,7 @@ func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Deco
 		return err
 	}
 	if err := in.Decode(&line{}); err != nil {
-		return err // Killed, or left alone by a test that is over.
+		return err // Killed, or its test has ended.
 	}
 	n.Pool.Revoke(l.Grant)
 	Await(t, n, func(e *effects.Revoked) bool { return e.Grant == l.Grant })
@@ -28,10 +28,10 @@ func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Deco
 	if err := out.Encode(line{}); err != nil {
 		return err
 	}
-	return in.Decode(&line{}) // Until the end.
+	return in.Decode(&line{}) // Waits for the end of the test.
 }
 
-// owner starts such a process and imports it; the pull is of all its pages.
+// owner starts such a process and imports it. The returned pull reads all of its pages.
 func (n *Node) owner(t testing.TB) (*peer, pair, Pull) {
 	p := startPeer(t, "owner")
 	b := p.read(t)
@@ -65,7 +65,7 @@ func ownerKilled(t *testing.T, open plane.Opener) {
 	Await(t, here.a, func(e *effects.Dropped) bool { return e.Link == pull.Link })
 }
 
-// ReadFromFrozen is for planes whose readers need nobody: reads of a frozen owner's pages go on.
+// ReadFromFrozen is for planes whose readers do not need the owner's process: reads of a frozen owner's pages go on.
 func ReadFromFrozen(t *testing.T, open plane.Opener) {
 	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
 	p.Freeze()
@@ -78,8 +78,9 @@ func ReadFromFrozen(t *testing.T, open plane.Opener) {
 	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
 }
 
-// CancelFromFrozen is for planes whose owners send the pages: a read from a frozen one ends when its reader loses
-// patience, its pages are the reader's again at once, and nothing that the owner sends after its thaw comes into them.
+// CancelFromFrozen is for planes whose owners send the pages: a read from a frozen owner ends when its reader cancels
+// it. Its pages belong to the reader at once, and nothing that the owner sends after it was resumed is stored into
+// them.
 func CancelFromFrozen(t *testing.T, open plane.Opener) {
 	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
 	p.Freeze()
@@ -99,8 +100,8 @@ func CancelFromFrozen(t *testing.T, open plane.Opener) {
 	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
 }
 
-// readsForEver is a reader in its own process: it reads what it is told of until that ends, looks at each byte, and
-// says when the first read has ended well, and how the last one ended.
+// readsForEver is a reader in its own process. It reads the pages that it is told until a read fails and checks each
+// byte. It reports when the first read has succeeded, and how the last one ended.
 func readsForEver(t testing.TB, n *Node, owner line, in *json.Decoder, out *json.Encoder) error {
 	link := n.Import(t, owner.Inc, owner.Blob)
 	for {
@@ -134,7 +135,7 @@ func readsForEver(t testing.TB, n *Node, owner line, in *json.Decoder, out *json
 	}
 }
 
-// lendTo lends pages to a process that reads them for ever, and returns when it has begun.
+// lendTo leases pages to a process that reads them for ever, and returns when it has begun.
 func lendTo(t *testing.T, b *Node, p *peer, reader effects.Incarnation) (effects.GrantID, []effects.Page) {
 	from := b.Life(0, pages, pageBytes)
 	b.Fill(from)
@@ -144,8 +145,8 @@ func lendTo(t *testing.T, b *Node, p *peer, reader effects.Incarnation) (effects
 	return grant, from
 }
 
-// readerStopped freezes a real process while it reads. Its owner has its pages back at once, and stores into them: the
-// reader, thawed, delivers nothing of that.
+// readerStopped freezes a real process while it reads. The owner has its pages back at once, and stores into them.
+// The resumed reader must not deliver any of these bytes.
 func readerStopped(t *testing.T, open plane.Opener) {
 	b := Open(t, open, 2, pages, pageBytes)
 	p := startPeer(t, "reader")
@@ -155,7 +156,7 @@ func readerStopped(t *testing.T, open plane.Opener) {
 		grant, from := lendTo(t, b, p, a.Inc)
 		p.Freeze()
 		pair{b: b}.revoke(t, grant)
-		for _, page := range from { // In the same life.
+		for _, page := range from { // In the same generation.
 			fill(b.Pool.Bytes(page), ^seedOf(page))
 		}
 		p.Thaw()

@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// scenarios plays what package contract says a data plane may meet. Those that may end
-// in several ways are played several times; which way they end is the plane's to say.
+// scenarios plays the situations of a data plane that package contract lists. A scenario that may end in several ways
+// is played several times; the plane decides how it ends.
 func scenarios(t *testing.T, open plane.Opener) {
 	for _, s := range slices.Concat(contract.Pushes(), contract.Pulls(), contract.Overlaps()) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -38,43 +38,43 @@ func scenarios(t *testing.T, open plane.Opener) {
 	}
 }
 
-// A stage is two nodes whose planes complete into one queue.
+// A stage is two nodes whose planes and pools post to one queue.
 type stage struct {
 	t     *testing.T
-	nodes [2]staged
+	nodes [2]stageNode
 
 	pages     uint32
 	pageBytes uint64
 
 	mu       sync.Mutex
-	told     []told
+	told     []postedEvent
 	more     chan struct{} // closed and replaced at each event
 	finished bool
 }
 
-type staged struct {
+type stageNode struct {
 	inc   effects.Incarnation
 	pool  *plane.Pool
 	plane plane.Plane
 }
 
-type told struct {
+type postedEvent struct {
 	at contract.End
 	ev effects.Event
 }
 
-// mouth is what one node's plane and pool complete into.
-type mouth struct {
+// A stageSink is the sink of one node's plane and pool.
+type stageSink struct {
 	stage *stage
 	at    contract.End
 }
 
 // Post implements plane.Sink.
-func (m mouth) Post(ev effects.Event) {
+func (m stageSink) Post(ev effects.Event) {
 	s := m.stage
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, told{m.at, ev})
+	s.told = append(s.told, postedEvent{m.at, ev})
 	close(s.more)
 	s.more = make(chan struct{})
 }
@@ -94,7 +94,7 @@ func newStageOf(t *testing.T, open [2]plane.Opener, pages uint32, pageBytes uint
 		n.inc = effects.Incarnation{0: byte(at) + 1, 15: 0xc0}
 		var err error
 		n.pool, err = plane.NewPool(plane.PoolConfig{
-			Buffer: effects.BufferID{0: byte(at) + 1, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: mouth{s, at},
+			Buffer: effects.BufferID{0: byte(at) + 1, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: stageSink{s, at},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func newStageOf(t *testing.T, open [2]plane.Opener, pages uint32, pageBytes uint
 			}
 		})
 		n.plane, err = open[at](context.Background(), plane.Env{
-			Pool: n.pool, Sink: mouth{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc, Key: Key, Bounds: bounds,
+			Pool: n.pool, Sink: stageSink{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc, Key: Key, Bounds: bounds,
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
@@ -132,7 +132,7 @@ func (s *stage) Do(at contract.End, e effects.Effect) {
 		n.pool.Revoke(e.Grant)
 	case *effects.Transfer:
 		n.plane.Transfer(e)
-		clear(e.Pairs) // Spans are borrowed.
+		clear(e.Pairs) // Slices in effects are borrowed.
 	case *effects.Cancel:
 		n.plane.Cancel(e.Corr)
 	case *effects.Confirm:
@@ -167,8 +167,8 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 	}
 }
 
-// Kill implements contract.Stage: a peer cannot tell a plane that closed from a
-// process that died; that one really dies is what [Main]'s processes are for.
+// Kill implements contract.Stage by closing the plane, which a peer cannot distinguish from the death of the process.
+// The processes of [Main] are for tests in which one really dies.
 func (s *stage) Kill(at contract.End) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

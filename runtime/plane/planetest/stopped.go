@@ -11,11 +11,12 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// targetStopped freezes a real process in the middle of a push into it, cancels that, and stores other bytes as soon
-// as it is settled. After its thaw the target goes on where it was, and may land what was pushed or nothing.
+// targetStopped freezes a real process in the middle of a push into it, cancels the push, and stores other bytes as
+// soon as it is settled. When the target is resumed it continues where it was, and may land what was pushed or
+// nothing.
 //
-// A small push right behind the large one freezes the target, from within, when it lands. On shm they are copied page
-// by page in turn, so most of the large one is still to come then; on a plane with streams most of it has gone.
+// A small push right behind the large one makes the target freeze itself when it lands. On shm the pages of both are
+// copied in turn, so most of the large push is still to come then. On a plane with streams most of it has been sent.
 func targetStopped(t *testing.T, open plane.Opener) {
 	a := Open(t, open, 1, pages, pageBytes)
 	p := startPeer(t, "stopped")
@@ -41,7 +42,7 @@ func targetStopped(t *testing.T, open plane.Opener) {
 	if done.Code != effects.Cancelled {
 		t.Fatalf("ended as %s", done.Code)
 	}
-	a.Plane.Drop(link) // A write to a frozen peer ends with its link.
+	a.Plane.Drop(link) // A blocked write to a frozen peer ends with its link.
 	Await(t, a, func(e *effects.Dropped) bool { return e.Link == link })
 	pair{a: a}.settle(t, done)
 	for _, page := range from {
@@ -64,7 +65,7 @@ func stopsItself(t testing.TB, n *Node, initiator effects.Incarnation, out *json
 	small.Grant, small.Pages = n.Grant(initiator, pages-1, 1, pageBytes)
 	n.OnLanded(func(l *effects.Landed) (effects.Code, bool) {
 		if l.Grant == small.Grant {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // Of one's own process it cannot fail.
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // It cannot fail for one's own process.
 		}
 		return effects.OK, false
 	})

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Whole is a push of pages of a that hold their generations, to a grant of b that has room for each whole page.
+// Whole prepares a push of pages of a that hold their generations, under a grant of b for whole pages.
 func Whole(a, b *Node, link effects.Link, first, count int, size uint32) Push {
 	p := Push{To: b.Inc, Link: link, From: a.Life(first, count, size), Buffer: b.Pool.Buffer().ID}
 	for _, page := range p.From {
@@ -17,7 +17,7 @@ func Whole(a, b *Node, link effects.Link, first, count int, size uint32) Push {
 	return p
 }
 
-// PullOf is a read of pages that b has lent to a, and that hold their generations.
+// PullOf prepares a read by a of pages that b has leased to it and that hold their generations.
 func PullOf(a, b *Node, link effects.Link, first, count int, size uint32) Pull {
 	from := b.Life(first, count, size)
 	for _, page := range from {
@@ -27,7 +27,7 @@ func PullOf(a, b *Node, link effects.Link, first, count int, size uint32) Pull {
 		Buffer: b.Pool.Buffer().ID}
 }
 
-// SameAsLent looks whether what was read is what was lent.
+// SameAsLent fails unless the pages that were read hold what was leased.
 func SameAsLent(t testing.TB, a *Node, pull Pull) {
 	t.Helper()
 	for i, page := range pull.Into {

@@ -12,19 +12,21 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Turnstile stands in what a plane does for a page of one node, and lets threads pass one at a time while it holds.
+// A Turnstile is called in the middle of each access of a plane to a page of one node. While it holds, accesses stop
+// there, and the test lets them pass one at a time.
 type Turnstile struct {
 	pool *plane.Pool
 
 	mu       sync.Mutex
-	moved    chan struct{} // closed and replaced when one more stands
+	moved    chan struct{} // closed and replaced when one more access stops
 	holds    bool
-	standing []*access // by age
-	arrived  int       // that ever stood
+	standing []*access // the accesses that are stopped, oldest first
+	arrived  int       // accesses that were ever stopped
 	passed   map[place]bool
 }
 
-// A place is a page, and by which of several ways it is accessed: one access of it may take several calls.
+// A place identifies a page and one of several ways to access it, because one access to a page may take several
+// calls.
 type place struct {
 	way  int
 	page uintptr
@@ -62,7 +64,7 @@ func (g *Turnstile) Enter(way int, b []byte) {
 	<-a.passes
 }
 
-// Mover is move behind the turnstile.
+// Mover returns a mover that enters the turnstile and then calls move.
 func (g *Turnstile) Mover(move plane.Mover) plane.Mover {
 	return func(dst, src []byte) {
 		g.Enter(0, dst)
@@ -70,7 +72,7 @@ func (g *Turnstile) Mover(move plane.Mover) plane.Mover {
 	}
 }
 
-// leave lets the oldest go on, and returns how many had stood by then.
+// leave lets the oldest access pass, and returns how many had been stopped by then.
 func (g *Turnstile) leave() (arrived int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -83,7 +85,7 @@ func (g *Turnstile) leave() (arrived int) {
 	return g.arrived
 }
 
-// await waits until that is so.
+// await waits until a condition holds.
 func (g *Turnstile) await(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	late := time.NewTimer(patience)
@@ -103,7 +105,7 @@ func (g *Turnstile) await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// free lets all go on.
+// free lets all accesses pass, now and later.
 func (g *Turnstile) free() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,18 +116,20 @@ func (g *Turnstile) free() {
 	g.standing = nil
 }
 
-// A heldStage is a stage behind turnstiles.
+// A heldStage is a stage whose nodes' accesses go through turnstiles.
 type heldStage struct {
 	*stage
 	gates [2]*Turnstile
 }
 
-// Pages of which a few are more than a socket holds, so that who sends them is in their middle while nobody takes them.
+// A few of these pages are more than a socket buffers, so that the sender is in the middle of them while the peer
+// reads nothing.
 const heldPages, heldPageBytes = 16, 512 << 10
 
-// RunHolders plays what package contract says of two that are at pages as something ends, and of one batch that has all
-// threads. Open opens a plane of two threads, or of two for each link, whose accesses to pages go through a turnstile.
-// Sends says that owners send what is read of them; shared that links share the threads.
+// RunHolders plays the scenarios of package contract in which two threads are accessing pages while something ends,
+// or one batch occupies all threads. Open returns the opener of a plane with two threads, or two for each link, whose
+// accesses to pages go through a turnstile. Sends says that owners send the pages that are read; shared says that
+// links share the threads.
 func RunHolders(t *testing.T, open func(*Turnstile) plane.Opener, sends, shared bool) {
 	for _, s := range append(contract.Holders(sends), contract.AllBusy(shared)...) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -133,7 +137,7 @@ func RunHolders(t *testing.T, open func(*Turnstile) plane.Opener, sends, shared 
 			st := newStageOf(t, [2]plane.Opener{open(gates[0]), open(gates[1])}, heldPages, heldPageBytes)
 			for i, g := range gates {
 				g.pool = st.nodes[i].pool
-				t.Cleanup(g.free) // Before the stage's own: else a failure would leave Close waiting.
+				t.Cleanup(g.free) // Runs before the stage's own cleanup, whose Close would otherwise wait after a failure.
 			}
 			end, err := s.Run(&heldStage{st, gates})
 			if err != nil {
@@ -170,8 +174,8 @@ func (s *heldStage) Passes(at contract.End) {
 // Leaves implements contract.HoldStage.
 func (s *heldStage) Leaves(at contract.End) { s.gates[at].leave() }
 
-// Rests implements contract.HoldStage. What it waits for must not come, so there is no event to wait for: a defect that
-// is slower than this is found the next time.
+// Rests implements contract.HoldStage. It waits for something that must not happen, so there is no event to wait for:
+// a defect that takes longer to show is found in another run.
 func (s *heldStage) Rests() {
 	for range 3_000 {
 		runtime.Gosched()

@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// The peers of a node that another process may attach to are handed nothing that they could map writable: what they
-// get is here as it came out of a socket.
+// The peers of a node with an attachable pool get nothing that they could map writable. The test takes what they get
+// from a socket.
 func TestPeersOfAnAttachablePoolOnlyRead(t *testing.T) {
 	const pages = 2
 	sink := planetest.Open(t, Open, 1, 1, hostilePage)
@@ -36,16 +36,16 @@ func TestPeersOfAnAttachablePoolOnlyRead(t *testing.T) {
 		name string
 		send func(conn net.Conn) error
 	}{
-		{"hello", func(conn net.Conn) error { return m.Greet(conn, link.AppendHello(nil, link.KindHello, h), pool) }},
-		{"welcome", func(conn net.Conn) error { return m.Welcome(conn, link.AppendWelcome(nil, w), pool) }},
+		{"hello", func(conn net.Conn) error { return m.SendHello(conn, link.AppendHello(nil, link.KindHello, h), pool) }},
+		{"welcome", func(conn net.Conn) error { return m.SendWelcome(conn, link.AppendWelcome(nil, w), pool) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			one, other := pair(t)
 			if err := c.send(one); err != nil {
 				t.Fatal(err)
 			}
-			_, _, came, err := m.Greeted(other)
-			if err != nil || len(came) != files {
+			_, _, came, err := m.ReadFirstFrame(other)
+			if err != nil || len(came) != filesPerFrame {
 				t.Fatalf("%d files came: %v", len(came), err)
 			}
 			for i, file := range came {
@@ -53,7 +53,7 @@ func TestPeersOfAnAttachablePoolOnlyRead(t *testing.T) {
 				if _, err := unix.Mmap(int(file.Fd()), 0, 64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
 					t.Errorf("file %d can be mapped writable", i)
 				}
-				// The others are sealed against it, and need not be.
+				// The other files are sealed, which has the same effect.
 				if mode, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0); i == 0 && (err != nil ||
 					mode&unix.O_ACCMODE != unix.O_RDONLY) {
 					t.Errorf("the pages are open in mode %#x, %v", mode, err)
@@ -70,7 +70,7 @@ func TestPeersOfAnAttachablePoolOnlyRead(t *testing.T) {
 	}
 }
 
-// pair is a connection within this process.
+// pair returns a connection within this process.
 func pair(t *testing.T) (one, other net.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

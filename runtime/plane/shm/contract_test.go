@@ -14,13 +14,13 @@ func TestContract(t *testing.T) { planetest.Run(t, shm.Open) }
 
 func TestReadsNeedNoOwner(t *testing.T) { planetest.ReadFromFrozen(t, shm.Open) }
 
-// One copy thread and two take turns with what they are compared to.
+// One copy thread and two take turns with the alternatives that they are compared to.
 func BenchmarkPush64x1MiB(b *testing.B) {
 	planetest.Bench(b, nontemporal.Copy, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},
 		planetest.Contender{Name: "shm2", Open: shm.Config{Copiers: 2}.Open})
 }
 
-// Reads take turns with pushes over the same links, and with what both are compared to.
+// Reads take turns with pushes over the same links, and with the alternatives that both are compared to.
 func BenchmarkRead64x1MiB(b *testing.B) {
 	planetest.BenchRead(b, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},
 		planetest.Contender{Name: "shm2", Open: shm.Config{Copiers: 2}.Open})

@@ -11,7 +11,7 @@ import (
 type batch interface {
 	Pairs() []effects.Pair
 	// copyPage copies the page of pair i. It returns false if no further page of the batch is wanted.
-	copy(i int) (wanted bool)
+	copyPage(i int) (wanted bool)
 }
 
 // A job is a batch in progress. Pairs before next have been begun.
@@ -53,7 +53,7 @@ func (c *copiers) add(b batch) {
 }
 
 // takePage waits for the next page to copy. It reports false when the copiers are closed.
-func (c *copiers) take() (b batch, pair int, ok bool) {
+func (c *copiers) takePage() (b batch, pair int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.jobs) == 0 && !c.closed {
@@ -80,11 +80,11 @@ func (c *copiers) drop(b batch) {
 
 func (c *copiers) run() {
 	for {
-		b, pair, ok := c.take()
+		b, pair, ok := c.takePage()
 		if !ok {
 			return
 		}
-		if !b.copy(pair) {
+		if !b.copyPage(pair) {
 			c.drop(b)
 		}
 	}

@@ -1,9 +1,9 @@
 package shm
 
-// Ordered says whether shm may be opened on a kind of processor.
-var Ordered = ordered
+// Ordered returns an error unless shm may be opened on this kind of processor.
+var Ordered = checkProcessor
 
-// On lets shm take the process to run on another kind of processor, until the test calls back.
+// On lets shm believe that the process runs on another kind of processor, until the test calls the returned function.
 func On(arch string) (back func()) {
 	was := processor
 	processor = arch

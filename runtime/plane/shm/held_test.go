@@ -12,7 +12,7 @@ func TestCopiesHeldUp(t *testing.T) { planetest.RunHeld(t, gated) }
 
 func TestReadsHeldUp(t *testing.T) { planetest.RunHeldReads(t, gated) }
 
-// gated opens a plane of one copier, behind a gate.
+// gated opens a plane with one copy thread behind a gate.
 func gated(g *planetest.Gate) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 		return Config{Copiers: 1}.open(ctx, env, g.Mover(plane.Move), g.Mover(plane.Move))
@@ -21,7 +21,7 @@ func gated(g *planetest.Gate) plane.Opener {
 
 func TestHolders(t *testing.T) { planetest.RunHolders(t, turned, false, true) }
 
-// turned opens a plane of two copiers, behind a turnstile.
+// turned opens a plane with two copy threads behind a turnstile.
 func turned(g *planetest.Turnstile) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 		return Config{Copiers: 2}.open(ctx, env, g.Mover(plane.Move), g.Mover(plane.Move))

@@ -21,10 +21,10 @@ import (
 
 const hostilePage = 4096
 
-// Peers of this plane read by themselves; who asks to be sent pages speaks another language.
-func TestNobodyAsksToBeSentPages(t *testing.T) {
+// Peers of this plane read by themselves; a peer that requests pages violates the protocol.
+func TestReadRequestEndsTheLink(t *testing.T) {
 	b := planetest.Open(t, Open, 1, 2, hostilePage)
-	a := planetest.Open(t, Open, 2, 2, hostilePage) // It lends its memory to a peer that is none of its links.
+	a := planetest.Open(t, Open, 2, 2, hostilePage) // It lends its memory to a peer that has no link to it.
 	permits, err := plane.NewPermits(1)
 	if err != nil {
 		t.Fatal(err)
@@ -43,8 +43,8 @@ func TestNobodyAsksToBeSentPages(t *testing.T) {
 	if err := send(conn, hello, a.Pool, permits.File()); err != nil {
 		t.Fatal(err)
 	}
-	kind, body, came, err := (&medium{}).Greeted(conn)
-	if err != nil || kind != link.KindWelcome || effects.Code(body[0]) != effects.OK || len(came) != files {
+	kind, body, came, err := (&medium{}).ReadFirstFrame(conn)
+	if err != nil || kind != link.KindWelcome || effects.Code(body[0]) != effects.OK || len(came) != filesPerFrame {
 		t.Fatalf("kind %d, %x, %d files, %v", kind, body, len(came), err)
 	}
 	for _, file := range came {
@@ -63,7 +63,7 @@ func TestNobodyAsksToBeSentPages(t *testing.T) {
 	planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
 }
 
-// Whatever comes beside a welcome, it is checked before it is mapped, and refused without harm.
+// The files beside a welcome are checked before they are mapped, and refused without harm.
 func TestWelcomesAreChecked(t *testing.T) {
 	lender := planetest.Open(t, Open, 7, 2, hostilePage)
 	memory, table, reads := lender.Pool.File(), lender.Pool.Generations(), lender.Pool.ReadsFile()
@@ -104,7 +104,7 @@ func TestWelcomesAreChecked(t *testing.T) {
 			if e := a.TryImport(t, owner, blob); e.Code != c.want {
 				t.Errorf("imported as %s, want %s", e.Code, c.want)
 			}
-			if err := a.Plane.Close(context.Background()); err != nil { // Which ends the link, if there is one.
+			if err := a.Plane.Close(context.Background()); err != nil { // It ends the link, if there is one.
 				t.Error(err)
 			}
 			if err := <-served; err != nil {
@@ -114,7 +114,7 @@ func TestWelcomesAreChecked(t *testing.T) {
 	}
 }
 
-// welcomer serves one connection as an owner might that is not honest.
+// A welcomer serves one connection like a dishonest owner.
 func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*os.File) (blob []byte,
 	served <-chan error) {
 	name := abstractPrefix + rand.Text()
@@ -137,7 +137,7 @@ func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*o
 			return
 		}
 		defer conn.Close()
-		_, body, came, err := (&medium{}).Greeted(conn)
+		_, body, came, err := (&medium{}).ReadFirstFrame(conn)
 		for _, file := range came {
 			_ = file.Close()
 		}

@@ -23,7 +23,7 @@ const (
 	folderPrefix   = "kvf"
 	socketName     = "shm"
 	// minSocketAge is the age at which a socket surely has a listener, unless its process has ended.
-	settled = time.Minute
+	minSocketAge = time.Minute
 )
 
 // listen opens the socket that peers on this host connect to. By default its name is abstract: there is no file, so
@@ -38,7 +38,7 @@ func listen(ctx context.Context, dir string) (listener net.Listener, folder stri
 		}
 		return listener, "", nil
 	}
-	clean(dir, time.Now().Add(-settled))
+	removeStale(dir, time.Now().Add(-minSocketAge))
 	folder, err = os.MkdirTemp(dir, folderPrefix) // Mode 0700: no other user can connect.
 	if err != nil {
 		return nil, "", fmt.Errorf("folder for the shm socket: %w", err)
@@ -53,14 +53,14 @@ func listen(ctx context.Context, dir string) (listener net.Listener, folder stri
 
 // removeStale removes the folders in dir whose socket is older than before and has no listener any more. It removes
 // only what listen made: a private folder of this user that contains one socket of this user and nothing else.
-func clean(dir string, before time.Time) {
+func removeStale(dir string, before time.Time) {
 	paths, _ := filepath.Glob(filepath.Join(dir, folderPrefix+"*", socketName)) // The pattern is well formed.
 	for _, path := range paths {
 		folder := filepath.Dir(path)
-		if mode, _, ok := own(folder); !ok || mode != os.ModeDir|0o700 {
+		if mode, _, ok := ownFile(folder); !ok || mode != os.ModeDir|0o700 {
 			continue
 		}
-		mode, changed, ok := own(path)
+		mode, changed, ok := ownFile(path)
 		if !ok || mode.Type() != os.ModeSocket || changed.After(before) {
 			continue
 		}
@@ -78,7 +78,7 @@ func clean(dir string, before time.Time) {
 }
 
 // ownFile describes the file at a path, without following a link. It reports false for files of other users.
-func own(path string) (mode os.FileMode, changed time.Time, ok bool) {
+func ownFile(path string) (mode os.FileMode, changed time.Time, ok bool) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return 0, time.Time{}, false
@@ -89,7 +89,7 @@ func own(path string) (mode os.FileMode, changed time.Time, ok bool) {
 
 // checkAddress returns an error unless name is one that listen makes. A peer's address must not make us connect to
 // other services of this host.
-func dialable(name, dir string) error {
+func checkAddress(name, dir string) error {
 	if strings.HasPrefix(name, abstractPrefix) {
 		return nil
 	}

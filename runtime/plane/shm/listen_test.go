@@ -29,7 +29,7 @@ func TestOnlySocketsOfPlanesAreDialed(t *testing.T) {
 		{"@other", "", false},
 		{"", "", false},
 	} {
-		if err := dialable(c.name, c.dir); (err == nil) != c.ok || err != nil && !errors.Is(err, link.ErrMalformed) {
+		if err := checkAddress(c.name, c.dir); (err == nil) != c.ok || err != nil && !errors.Is(err, link.ErrMalformed) {
 			t.Errorf("%q with folder %q: %v", c.name, c.dir, err)
 		}
 	}
@@ -55,8 +55,9 @@ func TestAnAbstractSocketIsNoFile(t *testing.T) {
 	}
 }
 
-// What a killed process left in a configured folder goes when the next one starts; the living are left alone.
-func TestFoldersOfTheKilledAreRemoved(t *testing.T) {
+// What a killed process left in a configured folder is removed when the next one starts; folders of running processes
+// stay.
+func TestFoldersOfKilledProcessesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	alive, aliveFolder, err := listen(context.Background(), dir)
 	if err != nil {
@@ -79,11 +80,11 @@ func TestFoldersOfTheKilledAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	young := filepath.Join(killedFolder, socketName)
-	clean(dir, time.Unix(0, 0))
+	removeStale(dir, time.Unix(0, 0))
 	if _, err := os.Stat(young); err != nil {
 		t.Errorf("a folder that is not old enough: %v", err)
 	}
-	clean(dir, time.Now().Add(time.Hour))
+	removeStale(dir, time.Now().Add(time.Hour))
 	if _, err := os.Stat(killedFolder); !os.IsNotExist(err) {
 		t.Errorf("the folder of the killed: %v", err)
 	}
@@ -94,8 +95,8 @@ func TestFoldersOfTheKilledAreRemoved(t *testing.T) {
 	}
 }
 
-// Folders that only look like those of a plane stay, with all that lies in them.
-func TestFoldersOfOthersStay(t *testing.T) {
+// Folders that only resemble those of a plane stay, with everything in them.
+func TestForeignFoldersStay(t *testing.T) {
 	dir := t.TempDir()
 	dead := func(folder string, mode os.FileMode) string {
 		t.Helper()
@@ -119,7 +120,7 @@ func TestFoldersOfOthersStay(t *testing.T) {
 	if err := errors.Join(os.WriteFile(kept[0], nil, 0o600), os.Symlink(elsewhere, link)); err != nil {
 		t.Fatal(err)
 	}
-	clean(dir, time.Now().Add(time.Hour))
+	removeStale(dir, time.Now().Add(time.Hour))
 	for _, path := range kept {
 		if _, err := os.Lstat(path); err != nil {
 			t.Error(err)

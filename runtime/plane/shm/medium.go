@@ -22,15 +22,15 @@ type medium struct {
 	folder  string // the folder of our own socket, if it has a path
 	permits *plane.Permits
 	copiers *copiers
-	movers  *movers
+	chooser *moverChooser
 }
 
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	boot, name, ok := strings.Cut(address, " ")
 	if !ok || boot != m.boot {
-		return nil, fmt.Errorf("%w (boot %q; this is %q)", link.ErrElsewhere, boot, m.boot)
+		return nil, fmt.Errorf("%w (boot %q; this is %q)", link.ErrOtherHost, boot, m.boot)
 	}
-	if err := dialable(name, m.dir); err != nil {
+	if err := checkAddress(name, m.dir); err != nil {
 		return nil, err
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
@@ -49,15 +49,15 @@ func (m *medium) Permits() *plane.Permits { return m.permits }
 
 // filesPerFrame is the number of files that are passed with a hello or a welcome: the pool's pages, their
 // generations, and the permits (those of pushes with a hello, the read permits with a welcome).
-const files = 3
+const filesPerFrame = 3
 
 // SendHello passes our pool's memory and the permits of our pushes beside the first byte of the hello.
-func (m *medium) Greet(conn net.Conn, hello []byte, pool *plane.Pool) error {
+func (m *medium) SendHello(conn net.Conn, hello []byte, pool *plane.Pool) error {
 	return send(conn, hello, pool, m.permits.File())
 }
 
 // SendWelcome does the same with our pool's memory and its read permits.
-func (m *medium) Welcome(conn net.Conn, welcome []byte, pool *plane.Pool) error {
+func (m *medium) SendWelcome(conn net.Conn, welcome []byte, pool *plane.Pool) error {
 	return send(conn, welcome, pool, pool.ReadsFile())
 }
 
@@ -77,7 +77,7 @@ func send(conn net.Conn, frame []byte, pool *plane.Pool, permits *os.File) error
 
 // ReadFirstFrame reads a hello or a welcome. File descriptors arrive with the first bytes, so it reads these as a
 // message.
-func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os.File, err error) {
+func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, came []*os.File, err error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return 0, nil, nil, fmt.Errorf("%T is not a unix connection", conn)
@@ -87,15 +87,15 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os
 	}
 	data := make([]byte, link.SmallFrame)
 	// The buffer fits this many descriptors and has no padding: the kernel closes any that a peer sends beyond them.
-	control := make([]byte, unix.CmsgLen(4*files))
+	control := make([]byte, unix.CmsgLen(4*filesPerFrame))
 	n, nc, _, _, err := c.ReadMsgUnix(data, control)
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	if came, err = descriptors(control[:nc]); err != nil {
+	if came, err = parseFiles(control[:nc]); err != nil {
 		return 0, nil, nil, err
 	}
-	rest := &prefixed{head: bytes.NewReader(data[:n]), conn: conn}
+	rest := &prefixedReader{head: bytes.NewReader(data[:n]), conn: conn}
 	kind, body, _, err = link.ReadFrame(rest, nil, link.SmallFrame)
 	if err == nil && rest.head.Len() > 0 {
 		err = fmt.Errorf("%w: %d bytes follow a frame that was not answered", link.ErrMalformed, rest.head.Len())
@@ -104,12 +104,12 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os
 }
 
 // A prefixedReader reads head, then conn.
-type prefixed struct {
+type prefixedReader struct {
 	head *bytes.Reader
 	conn net.Conn
 }
 
-func (p *prefixed) Read(b []byte) (int, error) {
+func (p *prefixedReader) Read(b []byte) (int, error) {
 	if p.head.Len() > 0 {
 		return p.head.Read(b)
 	}
@@ -117,7 +117,7 @@ func (p *prefixed) Read(b []byte) (int, error) {
 }
 
 // parseFiles extracts the files from a control message.
-func descriptors(control []byte) (came []*os.File, err error) {
+func parseFiles(control []byte) (came []*os.File, err error) {
 	if len(control) == 0 {
 		return nil, nil // A welcome that refuses has no files; a hello without files is refused later.
 	}
@@ -131,12 +131,12 @@ func descriptors(control []byte) (came []*os.File, err error) {
 			fds = append(fds, more...)
 		}
 	}
-	if len(fds) != files {
+	if len(fds) != filesPerFrame {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
 		return nil, fmt.Errorf("%w: %d files came with a frame; %d are expected: run one version of kvferry on both",
-			link.ErrMalformed, len(fds), files)
+			link.ErrMalformed, len(fds), filesPerFrame)
 	}
 	for _, fd := range fds {
 		came = append(came, os.NewFile(uintptr(fd), "peer-memory"))
@@ -144,7 +144,7 @@ func descriptors(control []byte) (came []*os.File, err error) {
 	return came, nil
 }
 
-func (m *medium) Join(*link.Incoming, net.Conn) error {
+func (m *medium) ServeStream(*link.Incoming, net.Conn) error {
 	return fmt.Errorf("%w: shm has no streams", link.ErrMalformed)
 }
 

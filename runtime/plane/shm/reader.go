@@ -16,15 +16,16 @@ type reader struct {
 	mapping *plane.Mapping
 	permits *plane.PeerReadPermits
 	copiers *copiers
-	movers  *movers
+	chooser *moverChooser
 }
 
 // NewSender maps the memory that the peer has passed.
-func (m *medium) Depart(_ context.Context, out *link.Outgoing, _ string, came []*os.File) (link.Sender, error) {
-	if len(came) != files {
-		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(came), files)
+func (m *medium) NewSender(_ context.Context, out *link.Outgoing, _ string, came []*os.File) (link.Sender, error) {
+	if len(came) != filesPerFrame {
+		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(came),
+			filesPerFrame)
 	}
-	b := out.Peer()
+	b := out.PeerBuffer()
 	mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
 	if err != nil {
 		return nil, err
@@ -34,38 +35,38 @@ func (m *medium) Depart(_ context.Context, out *link.Outgoing, _ string, came []
 		_ = mapping.Unmap()
 		return nil, err
 	}
-	return &reader{out: out, mapping: mapping, permits: permits, copiers: m.copiers, movers: m.movers}, nil
+	return &reader{out: out, mapping: mapping, permits: permits, copiers: m.copiers, chooser: m.chooser}, nil
 }
 
 // Send does nothing: the target copies the pages of a push by itself, given the push's frame and permit.
 func (r *reader) Send(*link.Transfer) {}
 
 // StartRead implements link.Sender.
-func (r *reader) Load(l *link.Read) (ask bool) {
-	r.copiers.add(&read{Read: l, reader: r, move: r.movers.of(l.Pairs())})
+func (r *reader) StartRead(l *link.Read) (ask bool) {
+	r.copiers.add(&readBatch{Read: l, reader: r, move: r.chooser.moverFor(l.Pairs())})
 	return false
 }
 
 // Close unmaps the peer's memory. Jobs that are still queued find that their read is no longer wanted.
 func (r *reader) Close() {
-	r.out.Still()
+	r.out.WaitIdle()
 	_, _ = r.mapping.Unmap(), r.permits.Unmap() // Both are mapped and are unmapped once, so this cannot fail.
 }
 
 // A readBatch is a read of ours, which copies into our pages as long as the peer's lease stands.
-type read struct {
+type readBatch struct {
 	*link.Read
 	reader *reader
 	move   plane.Mover
 }
 
-func (r *read) copy(i int) (wanted bool) {
+func (r *readBatch) copyPage(i int) (wanted bool) {
 	if !r.Begin(1) {
 		return false
 	}
-	code := r.load(i)
+	code := r.fetch(i)
 	if r.End(); code == effects.OK {
-		r.Whole()
+		r.PairStored()
 	} else {
 		r.Fail(code)
 	}
@@ -73,7 +74,7 @@ func (r *read) copy(i int) (wanted bool) {
 }
 
 // fetch copies one page. The link has checked that the pair lies within both pools.
-func (r *read) load(i int) effects.Code {
+func (r *readBatch) fetch(i int) effects.Code {
 	pair, at := r.Pairs()[i], r.reader
 	permit, code := at.permits.Permit(r.Grant(), at.out.Hello().From, pair.Remote.Index, pair.Local.Length)
 	if code != effects.OK {

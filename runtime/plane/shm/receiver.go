@@ -15,12 +15,13 @@ type receiver struct {
 	mapping *plane.Mapping
 	permits *plane.PeerPermits
 	copiers *copiers
-	movers  *movers
+	chooser *moverChooser
 }
 
-func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, error) {
-	if len(came) != files {
-		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came), files)
+func (m *medium) NewReceiver(in *link.Incoming, came []*os.File) (link.Receiver, error) {
+	if len(came) != filesPerFrame {
+		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came),
+			filesPerFrame)
 	}
 	b := in.Hello().Buffer
 	mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
@@ -32,41 +33,42 @@ func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, erro
 		_ = mapping.Unmap()
 		return nil, err
 	}
-	return &receiver{in: in, mapping: mapping, permits: permits, copiers: m.copiers, movers: m.movers}, nil
+	return &receiver{in: in, mapping: mapping, permits: permits, copiers: m.copiers, chooser: m.chooser}, nil
 }
 
 func (r *receiver) Receive(p *link.Push) {
-	job := &push{Push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()), move: r.movers.of(p.Pairs())}
+	job := &pushBatch{Push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()),
+		move: r.chooser.moverFor(p.Pairs())}
 	if !p.Small() {
 		r.copiers.add(job)
 		return
 	}
 	for i := range p.Pairs() { // Copying here takes less time than waking a copy thread.
-		if !job.copy(i) {
+		if !job.copyPage(i) {
 			return
 		}
 	}
 }
 
 // HasPermit implements link.Receiver.
-func (r *receiver) Permits(slot uint32) bool { return r.permits.Has(slot) }
+func (r *receiver) HasPermit(slot uint32) bool { return r.permits.Has(slot) }
 
 // Close unmaps the peer's memory. Jobs that are still queued find that their push has ended.
 func (r *receiver) Close() {
-	r.in.Still()
+	r.in.WaitIdle()
 	_, _ = r.mapping.Unmap(), r.permits.Unmap() // Both are mapped and are unmapped once, so this cannot fail.
 }
 
 // A pushBatch is a push of a peer, which is copied into our pages under our grant as long as the push's permit
 // stands.
-type push struct {
+type pushBatch struct {
 	*link.Push
 	mapping *plane.Mapping
 	permit  plane.Permit
 	move    plane.Mover
 }
 
-func (p *push) copy(i int) (wanted bool) {
+func (p *pushBatch) copyPage(i int) (wanted bool) {
 	if wanted = p.Begin(i); wanted {
 		p.End(i, p.store(i))
 	}
@@ -74,7 +76,7 @@ func (p *push) copy(i int) (wanted bool) {
 }
 
 // store copies one page. The link has checked that the pair lies within both pools.
-func (p *push) store(i int) effects.Code {
+func (p *pushBatch) store(i int) effects.Code {
 	claim := p.Claim()
 	dst := claim.Hold(i)
 	if dst == nil {

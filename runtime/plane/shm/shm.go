@@ -37,11 +37,11 @@ const Name = "shm"
 
 const (
 	// defaultCopiers threads gave 1.2 to 1.8 times the throughput of one; docs/benchmarks.md has the measurement.
-	copiersDefault = 2
+	defaultCopiers = 2
 	// defaultNonTemporal is near the size at which copying around the caches becomes faster for bytes that the caches
 	// hold (BenchmarkHot of package nontemporal: between 4 and 16 MiB). After a smaller copy the next reader of the
 	// pages may still find them in a cache.
-	nonTemporalDefault = 4 << 20
+	defaultNonTemporal = 4 << 20
 )
 
 // Config configures the plane. The zero value is usable.
@@ -68,7 +68,7 @@ func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 }
 
 func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Mover) (plane.Plane, error) {
-	if err := ordered(processor); err != nil {
+	if err := checkProcessor(processor); err != nil {
 		return nil, err
 	}
 	env, err := env.Complete()
@@ -76,10 +76,10 @@ func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Move
 		return nil, err
 	}
 	if c.Copiers == 0 {
-		c.Copiers = min(copiersDefault, runtime.NumCPU())
+		c.Copiers = min(defaultCopiers, runtime.NumCPU())
 	}
 	if c.NonTemporalBytes == 0 {
-		c.NonTemporalBytes = nonTemporalDefault
+		c.NonTemporalBytes = defaultNonTemporal
 	}
 	if most := 4 * runtime.NumCPU(); c.Copiers < 0 || c.Copiers > most {
 		return nil, fmt.Errorf("%w: shm has %d copiers; give 1 to %d", plane.ErrInvalid, c.Copiers, most)
@@ -98,7 +98,7 @@ func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Move
 		return nil, err
 	}
 	m := &medium{boot: boot, dir: c.Dir, folder: folder, permits: permits, copiers: startCopiers(c.Copiers),
-		movers: &movers{by: [ways]plane.Mover{small, large}, largeBytes: c.NonTemporalBytes}}
+		chooser: &moverChooser{movers: [ways]plane.Mover{small, large}, largeBytes: c.NonTemporalBytes}}
 	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener,
 		Address: boot + " " + listener.Addr().String()})
 	if err != nil {
@@ -115,7 +115,7 @@ var processor = runtime.GOARCH
 // checkProcessor refuses processors for which nobody has shown that a torn or late copy never passes. plane.Copy
 // compares words around plain loads, and the order of these loads depends on the processor (see
 // runtime/plane/generation.go).
-func ordered(arch string) error {
+func checkProcessor(arch string) error {
 	switch arch {
 	case "amd64", "arm64":
 		return nil

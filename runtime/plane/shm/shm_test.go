@@ -14,27 +14,28 @@ import (
 )
 
 func TestContractWithOneCopier(t *testing.T) {
-	if testing.Short() { // The race detector takes minutes, and sees in TestContract what it would see here.
+	if testing.Short() { // The race detector takes minutes here, and sees the same in TestContract.
 		t.Skip("the contract again, with another way to copy")
 	}
 	planetest.Run(t, shm.Config{Copiers: 1, NonTemporalBytes: 1}.Open)
 }
 
 func TestContractInsideCaches(t *testing.T) {
-	if testing.Short() { // The race detector takes minutes, and sees in TestContract what it would see here.
+	if testing.Short() { // The race detector takes minutes here, and sees the same in TestContract.
 		t.Skip("the contract again, with another way to copy")
 	}
 	planetest.Run(t, shm.Config{NonTemporalBytes: 1 << 62}.Open)
 }
 
-// A source page that its owner took back meanwhile is never delivered as what was pushed. One copier takes
-// the pages in order; several may meet the stale one first, which ends the transfer for those that are still copied.
-func TestSourceTakenBackIsStale(t *testing.T) {
+// A source page that its owner has taken back meanwhile is never delivered as what was pushed. One copy thread takes
+// the pages in order; several may meet the stale page first, which ends the transfer for those that are still being
+// copied.
+func TestReusedSourcePageIsStale(t *testing.T) {
 	const size = 5000
 	a, b := planetest.Open(t, shm.Open, 1, 4, size), planetest.Open(t, shm.Config{Copiers: 1}.Open, 2, 4, size)
 	link := a.Import(t, b.Inc, b.Plane.Blob())
 	from := a.Life(0, 4, size)
-	a.Life(3, 1, size) // Page 3 lives again.
+	a.Life(3, 1, size) // a new generation of page 3
 	grant, into := b.Grant(a.Inc, 0, 4, size)
 	corr := a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into,
 		Buffer: b.Pool.Buffer().ID})
@@ -76,7 +77,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 	}
 }
 
-func TestOnlyArguedProcessorsShareMemory(t *testing.T) {
+func TestOnlyKnownProcessorsShareMemory(t *testing.T) {
 	for arch, ok := range map[string]bool{"amd64": true, "arm64": true, "riscv64": false, "loong64": false,
 		"ppc64le": false} {
 		err := shm.Ordered(arch)
@@ -87,7 +88,7 @@ func TestOnlyArguedProcessorsShareMemory(t *testing.T) {
 	}
 }
 
-// The plane does not open on others, whoever opens it.
+// The plane does not open on other processors, through any opener.
 func TestOtherProcessorsOpenNoPlane(t *testing.T) {
 	n := planetest.Open(t, shm.Open, 1, 1, 4096)
 	defer shm.On("riscv64")()

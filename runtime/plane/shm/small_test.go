@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// A small push is stored by the goroutine that reads of it: it does not wait for a copier, and needs none to be woken.
+// A small push is stored by the goroutine that reads its frame: it neither waits for a copy thread nor wakes one.
 func TestSmallPushesNeedNoCopier(t *testing.T) {
 	const size, pages = 64 << 10, 17
 	begun, open := make(chan struct{}, 1), make(chan struct{})
@@ -34,7 +34,7 @@ func TestSmallPushesNeedNoCopier(t *testing.T) {
 			Buffer: b.Pool.Buffer().ID})
 	}
 	large := push(0, pages)
-	<-begun // The only copier is at it.
+	<-begun // The only copy thread is busy with it.
 	if done := a.Done(t, push(pages, 1)); done.Code != effects.OK {
 		t.Errorf("the small one ended as %s", done.Code)
 	}
@@ -44,12 +44,12 @@ func TestSmallPushesNeedNoCopier(t *testing.T) {
 	}
 }
 
-// A stepped sink counts who holds it.
+// A stepped sink counts the goroutines that hold it.
 type stepped struct {
 	plane.Sink
 	mu          sync.Mutex
 	held, holds int
-	unheld      int // ends of transfers that were posted when nobody held it
+	unheld      int // ends of transfers that were posted while nobody held it
 }
 
 func (s *stepped) Hold() {
@@ -74,8 +74,8 @@ func (s *stepped) Post(ev effects.Event) {
 	s.Sink.Post(ev)
 }
 
-// The goroutine that stored a small push has the target's machine take it, and the one that reads of its end the
-// initiator's.
+// The goroutine that stored a small push makes the target's machine process its landing, and the goroutine that reads
+// the done message makes the initiator's machine process that.
 func TestSmallPushesStepTheMachines(t *testing.T) {
 	var sinks [2]stepped
 	open := func(i int) plane.Opener {

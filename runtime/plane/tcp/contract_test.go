@@ -13,19 +13,19 @@ func TestContract(t *testing.T) { planetest.Run(t, tcp.Open) }
 
 func TestReadsFromAFrozenOwner(t *testing.T) { planetest.CancelFromFrozen(t, tcp.Open) }
 
-// One stream, and as many as the plane opens by itself, take turns with what they are compared to.
+// One stream, and as many as the plane opens by default, take turns with the alternatives that they are compared to.
 func BenchmarkPush64x1MiB(b *testing.B) {
 	planetest.Bench(b, nil, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
 		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
 }
 
-// Small pages cost system calls, and wake-ups.
+// Small pages cost system calls and wake-ups.
 func BenchmarkPush4096x16KiB(b *testing.B) {
 	planetest.BenchMany(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
 		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
 }
 
-// Reads take turns with pushes over the same links, and with what both are compared to.
+// Reads take turns with pushes over the same links, and with the alternatives that both are compared to.
 func BenchmarkRead64x1MiB(b *testing.B) {
 	planetest.BenchRead(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
 		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A peer that makes links without end takes no place of others, and gets in again itself.
+// A peer that opens links without end takes no room from other peers, and gets in again itself.
 func TestLinksOfOnePeer(t *testing.T) {
 	const links = 8
 	opener := func(ctx context.Context, env plane.Env) (plane.Plane, error) {
@@ -24,7 +24,7 @@ func TestLinksOfOnePeer(t *testing.T) {
 	a, b := planetest.Open(t, opener, 1, 2, 4096), planetest.Open(t, opener, 2, 2, 4096)
 	c := planetest.Open(t, opener, 3, 2, 4096)
 	refused := 0
-	for range links { // Which its own bound allows.
+	for range links { // as many as its own limit allows
 		if e := a.TryImport(t, b.Inc, b.Plane.Blob()); e.Code == effects.TooMany {
 			refused++
 		} else if e.Code != effects.OK {
@@ -40,7 +40,7 @@ func TestLinksOfOnePeer(t *testing.T) {
 	}
 }
 
-// Names cost nothing: however many somebody has, another address gets in.
+// A host can create any number of peers; still, another address gets in.
 func TestLinksOfOneAddress(t *testing.T) {
 	const links = 8
 	b := planetest.Open(t, open(io.Discard, plane.Bounds{Links: links}), 2, 2, 4096)
@@ -74,7 +74,7 @@ func TestLinksOfOneAddress(t *testing.T) {
 	}
 }
 
-// A reader may name one page as often as it likes, and not make its owner keep all that.
+// A reader may name one page any number of times, but cannot make its owner keep all of that.
 func TestPagesOfOneLinkAreBounded(t *testing.T) {
 	const size, batch = 64 << 10, 256
 	opener := func(ctx context.Context, env plane.Env) (plane.Plane, error) {

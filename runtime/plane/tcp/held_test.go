@@ -12,11 +12,11 @@ import (
 
 func TestHolders(t *testing.T) { planetest.RunHolders(t, turned, true, false) }
 
-// turned opens a plane of two streams to each peer, which access pages behind a turnstile. A stream does not hold so much
-// that nothing is left for the other one.
+// turned opens a plane with two streams to each peer, which access pages behind a turnstile. A stream holds so little
+// that something is left for the other one.
 func turned(g *planetest.Turnstile) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
-		return Config{Streams: 2, BufferBytes: 256 << 10}.open(ctx, env, calls{
+		return Config{Streams: 2, BufferBytes: 256 << 10}.open(ctx, env, socketCalls{
 			read: func(fd int, parts [][]byte) (int, error) {
 				g.Enter(fd, parts[0])
 				return unix.Readv(fd, parts)

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// doneFrame is a peer's word that a transfer has ended.
+// doneFrame is a peer's message that a transfer has ended.
 func doneFrame(number uint64, code effects.Code) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 1+8+1)
 	return append(binary.LittleEndian.AppendUint64(append(b, byte(link.KindDone)), number), byte(code))
@@ -28,20 +28,21 @@ func (r *relay) lie(t *testing.T, n int, b []byte) {
 	}
 }
 
-// A target that says OK while a thread of ours is in the middle of a page gets nobody to give that page away: the
-// engine has it back when the thread is out, and what is sent until then is what was pushed.
+// A target that sends OK while a thread of ours is in the middle of a page does not make us give that page back: the
+// engine gets it back when the thread has left, and what is sent until then is what was pushed.
 func TestNoPeerSaysThatAPushIsSettled(t *testing.T) {
-	const size = 16 << 20 // More than all socket buffers on the way hold.
+	const size = 16 << 20 // more than all socket buffers on the way hold
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
 	l := a.Import(t, b.Inc, blob)
 	push, probe := planetest.Whole(a, b, l, 0, 1, size), planetest.Whole(a, b, l, 1, 1, size)
-	probe.Grant = 99 // Which nobody gave.
+	probe.Grant = 99 // a grant that nobody gave
 	corr := a.Start(push)
 	<-r.stalled
 	r.lie(t, 0, doneFrame(1, effects.OK))
-	// The target refuses the second behind the lie about the first, so its end shows that the lie was heard.
+	// The target refuses the second transfer behind the lie about the first, so the second one's end shows that the
+	// lie was received.
 	if done := a.Done(t, a.Start(probe)); done.Code != effects.Withdrawn || !done.Settled {
 		t.Fatalf("the second ended as %s, settled %v", done.Code, done.Settled)
 	}
@@ -56,8 +57,8 @@ func TestNoPeerSaysThatAPushIsSettled(t *testing.T) {
 	planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
 }
 
-// A target cannot have what was not sent: who says so is not heard any more, nor is who answers what it was not asked.
-func TestWordsThatComeTooEarlyEndTheLink(t *testing.T) {
+// A done message for bytes that were not sent ends the link, and so does one for a transfer that was not requested.
+func TestEarlyDoneEndsTheLink(t *testing.T) {
 	const size = 16 << 20
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
@@ -72,12 +73,12 @@ func TestWordsThatComeTooEarlyEndTheLink(t *testing.T) {
 	planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == l })
 }
 
-// An owner that sends a page twice loses its link before a byte of the second is stored: the page may be another's by
-// then.
+// An owner that sends a page twice loses its link before a byte of the second copy is stored, because the page may
+// belong to another transfer by then.
 func TestNoPageOfAReadComesTwice(t *testing.T) {
 	const size = 4096
 	a, b := planetest.Open(t, tcp.Config{Streams: 1}.Open, 1, 1, size), planetest.Open(t, tcp.Open, 2, 1, size)
-	// The owner never hears of the read, so that it is under way for as long as that takes.
+	// The owner never receives the read, so the read stays in flight for as long as the test needs.
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, after: link.SmallFrame})
 	l := a.Import(t, b.Inc, blob)
 	pull := planetest.PullOf(a, b, l, 0, 1, size)
@@ -101,7 +102,7 @@ func TestNoPageOfAReadComesTwice(t *testing.T) {
 	}
 }
 
-// Some codes speak of what we ourselves did. A peer's are of what it did.
+// Some codes describe what we ourselves did. A peer's codes describe what the peer did.
 func TestAPeerSpeaksForItselfAlone(t *testing.T) {
 	const size = 4096
 	for code := effects.OK + 1; code <= effects.CodeCount; code++ {
@@ -125,8 +126,8 @@ func TestAPeerSpeaksForItselfAlone(t *testing.T) {
 	}
 }
 
-// What a peer asks for and cancels waits in its target's mailbox until the machine has confirmed it: no more than may
-// be under way.
+// What a peer requests and cancels waits in its target's mailbox until the machine has confirmed it, and counts as in
+// flight until then.
 func TestLandingsCountAsUnderWay(t *testing.T) {
 	const size, most = 4096, 4
 	a, b := planetest.Open(t, tcp.Open, 1, most+1, size), planetest.Open(t, bounded(most), 2, most+1, size)

@@ -20,7 +20,7 @@ import (
 type medium struct {
 	streams int
 	buffer  int // size of a socket's buffers; 0: the kernel's choice
-	calls   calls
+	calls   socketCalls
 }
 
 // headBytes is the length of the header before each page on a stream: number of the transfer, pair, length of the
@@ -44,26 +44,26 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 // Permits returns nil: only our own streams read our pages.
 func (m *medium) Permits() *plane.Permits { return nil }
 
-func (m *medium) Greet(conn net.Conn, hello []byte, _ *plane.Pool) error {
+func (m *medium) SendHello(conn net.Conn, hello []byte, _ *plane.Pool) error {
 	_, err := conn.Write(hello)
 	return err
 }
 
-func (m *medium) Welcome(conn net.Conn, welcome []byte, _ *plane.Pool) error {
+func (m *medium) SendWelcome(conn net.Conn, welcome []byte, _ *plane.Pool) error {
 	_, err := conn.Write(welcome)
 	return err
 }
 
-func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, files []*os.File, err error) {
+func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, files []*os.File, err error) {
 	kind, body, _, err = link.ReadFrame(conn, nil, link.SmallFrame)
 	return kind, body, nil, err
 }
 
 // NewSender opens the streams.
-func (m *medium) Depart(ctx context.Context, out *link.Outgoing, address string, _ []*os.File) (link.Sender, error) {
+func (m *medium) NewSender(ctx context.Context, out *link.Outgoing, address string, _ []*os.File) (link.Sender, error) {
 	s := newSender(out)
 	for range m.streams {
-		st, err := m.begin(ctx, out, address)
+		st, err := m.openStream(ctx, out, address)
 		if err != nil {
 			s.Close()
 			return nil, fmt.Errorf("stream to %s: %w", address, err)
@@ -77,13 +77,13 @@ func (m *medium) Depart(ctx context.Context, out *link.Outgoing, address string,
 // may have closed it to make room, because the door learns only from the join that the peer is known.
 const (
 	joinTries    = 8
-	joinPauseMin = time.Millisecond
+	minJoinPause = time.Millisecond
 )
 
-func (m *medium) begin(ctx context.Context, out *link.Outgoing, address string) (st *stream, err error) {
-	pause := joinPauseMin
+func (m *medium) openStream(ctx context.Context, out *link.Outgoing, address string) (st *stream, err error) {
+	pause := minJoinPause
 	for range joinTries {
-		if st, err = m.tryJoin(ctx, out, address); err == nil || !ended(err) {
+		if st, err = m.tryJoin(ctx, out, address); err == nil || !closedByPeer(err) {
 			return st, err
 		}
 		select {
@@ -97,7 +97,7 @@ func (m *medium) begin(ctx context.Context, out *link.Outgoing, address string) 
 }
 
 // closedByPeer reports whether the peer closed the connection, as opposed to sending nothing or nonsense.
-func ended(err error) bool {
+func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
@@ -110,7 +110,7 @@ func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	st, err := newStream(conn, m.buffer, m.calls)
 	if err == nil {
-		err = join(out, conn)
+		err = joinLink(out, conn)
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
@@ -123,11 +123,11 @@ func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string
 }
 
 // joinLink sends the hello of a stream, and waits until the peer has added the stream to its link.
-func join(out *link.Outgoing, conn net.Conn) error {
+func joinLink(out *link.Outgoing, conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(out.Bounds().Handshake)); err != nil {
 		return err
 	}
-	if _, err := conn.Write(link.AppendHello(nil, link.KindJoin, out.Greeting(link.KindJoin))); err != nil {
+	if _, err := conn.Write(link.AppendHello(nil, link.KindJoin, out.ProvenHello(link.KindJoin))); err != nil {
 		return err
 	}
 	switch kind, body, _, err := link.ReadFrame(conn, nil, link.SmallFrame); {
@@ -139,12 +139,12 @@ func join(out *link.Outgoing, conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-func (m *medium) Arrive(in *link.Incoming, _ []*os.File) (link.Receiver, error) {
-	return &receiver{in: in, supplies: newQueue[*link.Supply](), conns: map[net.Conn]struct{}{}}, nil
+func (m *medium) NewReceiver(in *link.Incoming, _ []*os.File) (link.Receiver, error) {
+	return &receiver{in: in, reads: newQueue[*link.ServedRead](), conns: map[net.Conn]struct{}{}}, nil
 }
 
 // ServeStream serves one stream.
-func (m *medium) Join(in *link.Incoming, conn net.Conn) error {
+func (m *medium) ServeStream(in *link.Incoming, conn net.Conn) error {
 	r := in.Receiver().(*receiver)
 	if err := r.add(conn); err != nil {
 		return err

@@ -15,9 +15,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A name is looked up where it was configured and nowhere else: what peers are told is an address, and they take no
-// other.
-func TestNamesAreNotTold(t *testing.T) {
+// A name is resolved where it was configured and nowhere else: peers are told an address, and accept nothing else.
+func TestPeersAreToldAddresses(t *testing.T) {
 	a, b := planetest.Open(t, tcp.Open, 1, 2, 4096), planetest.Open(t, tcp.Config{Host: "localhost"}.Open, 2, 2, 4096)
 	at, err := netip.ParseAddrPort(string(b.Plane.Blob()[3:]))
 	if err != nil {
@@ -32,8 +31,8 @@ func TestNamesAreNotTold(t *testing.T) {
 	}
 }
 
-// Why a peer cannot be linked to is told once, however often it is tried.
-func TestWhyThereIsNoLinkIsToldOnce(t *testing.T) {
+// The reason why a peer cannot be linked to is logged once, however often the import is tried.
+func TestImportFailureIsLoggedOnce(t *testing.T) {
 	var log logtest.Lines
 	a := planetest.Open(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 		env.Log = log.Logger()

@@ -28,15 +28,15 @@ type job[B batch] struct {
 }
 
 // A pageRun is a range of consecutive pages of one batch, to be written with one call.
-type run struct{ first, pages int }
+type pageRun struct{ first, pages int }
 
 const (
 	// maxRunBytes is the size of a run of several pages at most. A cancel waits for the run that is being written.
-	runBytes = 512 << 10
+	maxRunBytes = 512 << 10
 	// minRunBytes is the size below which a run is not split further for other streams.
-	runBytesLeast = 64 << 10
+	minRunBytes = 64 << 10
 	// maxRunPages is the number of pages of a run that fit into one system call together with their headers.
-	runPages = 256
+	maxRunPages = 256
 )
 
 func newQueue[B batch]() *queue[B] {
@@ -64,7 +64,7 @@ func (q *queue[B]) add(b B) {
 
 // take waits for the next run of the oldest batch. It reports false when the queue is closed. A run has at most half
 // of the bytes that are left, so that several streams share a batch, but at least one page.
-func (q *queue[B]) take() (b B, r run, ok bool) {
+func (q *queue[B]) take() (b B, r pageRun, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.jobs) == 0 && !q.closed {
@@ -74,17 +74,17 @@ func (q *queue[B]) take() (b B, r run, ok bool) {
 		return b, r, false
 	}
 	j := q.jobs[0]
-	r = j.run()
+	r = j.nextRun()
 	if j.next == len(j.batch.Pairs()) {
 		q.jobs = append(q.jobs[:0], q.jobs[1:]...)
 	}
 	return j.batch, r, true
 }
 
-func (j *job[B]) run() run {
-	pairs, most := j.batch.Pairs()[j.next:], min(max(j.left/2, runBytesLeast), runBytes)
-	r, bytes := run{first: j.next}, uint64(0)
-	for r.pages < min(len(pairs), runPages) {
+func (j *job[B]) nextRun() pageRun {
+	pairs, most := j.batch.Pairs()[j.next:], min(max(j.left/2, minRunBytes), maxRunBytes)
+	r, bytes := pageRun{first: j.next}, uint64(0)
+	for r.pages < min(len(pairs), maxRunPages) {
 		length := uint64(pairs[r.pages].Local.Length)
 		if r.pages > 0 && bytes+length > most {
 			break

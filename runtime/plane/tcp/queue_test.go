@@ -18,7 +18,8 @@ func ofPages(count int, length uint32) *someBatch {
 	return b
 }
 
-// Runs are bounded in bytes and pages, and shrink towards the end of a batch, so that no stream has all that is left.
+// Runs are bounded in bytes and pages, and shrink towards the end of a batch, so that no stream takes everything that
+// is left.
 func TestRunsOfABatch(t *testing.T) {
 	for _, c := range []struct {
 		pages  int
@@ -35,7 +36,7 @@ func TestRunsOfABatch(t *testing.T) {
 		q.add(batch)
 		next := 0
 		for _, pages := range c.runs {
-			if _, r, ok := q.take(); !ok || r != (run{next, pages}) {
+			if _, r, ok := q.take(); !ok || r != (pageRun{next, pages}) {
 				t.Errorf("%d pages of %d bytes: got %+v; want %d from %d on", c.pages, c.length, r, pages, next)
 			}
 			next += pages
@@ -48,13 +49,13 @@ func TestRunsOfABatch(t *testing.T) {
 
 func TestQueueGivesEachPageOnce(t *testing.T) {
 	q := newQueue[*someBatch]()
-	a, b, c := ofPages(2, runBytesLeast), ofPages(1, runBytesLeast), ofPages(3, runBytesLeast)
+	a, b, c := ofPages(2, minRunBytes), ofPages(1, minRunBytes), ofPages(3, minRunBytes)
 	for _, batch := range []*someBatch{a, b, c} {
 		q.add(batch)
 	}
 	want := func(batch *someBatch, pair int) {
 		t.Helper()
-		if got, r, ok := q.take(); !ok || got != batch || r != (run{pair, 1}) {
+		if got, r, ok := q.take(); !ok || got != batch || r != (pageRun{pair, 1}) {
 			t.Fatalf("took %+v of another batch than wanted, %v; want page %d", r, ok, pair)
 		}
 	}
@@ -62,7 +63,7 @@ func TestQueueGivesEachPageOnce(t *testing.T) {
 	want(a, 1)
 	q.remove(b)
 	want(c, 0)
-	q.remove(c) // Its other pages go nowhere.
+	q.remove(c) // Its remaining pages are dropped.
 	q.remove(c)
 	if len(q.jobs) != 0 {
 		t.Fatalf("%d batches are left", len(q.jobs))

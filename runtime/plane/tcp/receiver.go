@@ -12,8 +12,8 @@ import (
 // A receiver owns the streams of one incoming link. It stores the pages of the peer's pushes that arrive on them, and
 // writes the pages of the peer's reads to them.
 type receiver struct {
-	in       *link.Incoming
-	supplies *queue[*link.Supply]
+	in    *link.Incoming
+	reads *queue[*link.ServedRead]
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // at most maxStreams
@@ -24,13 +24,13 @@ type receiver struct {
 func (r *receiver) Receive(*link.Push) {}
 
 // HasPermit accepts slot zero only, because this plane has no permits.
-func (r *receiver) Permits(slot uint32) bool { return slot == 0 }
+func (r *receiver) HasPermit(slot uint32) bool { return slot == 0 }
 
 // ServeRead implements link.ReadServer.
-func (r *receiver) Supply(s *link.Supply) { r.supplies.add(s) }
+func (r *receiver) ServeRead(s *link.ServedRead) { r.reads.add(s) }
 
 // DropRead implements link.ReadServer.
-func (r *receiver) Forget(s *link.Supply) { r.supplies.remove(s) }
+func (r *receiver) DropRead(s *link.ServedRead) { r.reads.remove(s) }
 
 func (r *receiver) add(conn net.Conn) error {
 	r.mu.Lock()
@@ -38,8 +38,8 @@ func (r *receiver) add(conn net.Conn) error {
 	if r.closed {
 		return net.ErrClosed
 	}
-	if len(r.conns) == streamsMax {
-		return fmt.Errorf("%w: more than %d streams", link.ErrMalformed, streamsMax)
+	if len(r.conns) == maxStreams {
+		return fmt.Errorf("%w: more than %d streams", link.ErrMalformed, maxStreams)
 	}
 	r.conns[conn] = struct{}{}
 	return nil
@@ -53,14 +53,14 @@ func (r *receiver) remove(conn net.Conn) {
 
 // Close ends the streams and waits until none of them stores any more.
 func (r *receiver) Close() {
-	r.supplies.close()
+	r.reads.close()
 	r.mu.Lock()
 	r.closed = true
 	for conn := range r.conns {
 		_ = conn.Close()
 	}
 	r.mu.Unlock()
-	r.in.Still()
+	r.in.WaitIdle()
 }
 
 // serve moves pages over a stream until it ends.
@@ -68,7 +68,7 @@ func (r *receiver) serve(st *stream) error {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		defer st.conn.Close() // The reader below notices.
-		r.supply(st)
+		r.serveReads(st)
 	})
 	defer writer.Wait()
 	// When a stream ends, its link must end, because pages may be missing. That also ends the writer's work.
@@ -81,7 +81,7 @@ func (r *receiver) serve(st *stream) error {
 		}
 		if push == nil || push.Number() != number {
 			alive := false
-			if push, alive = r.in.Find(number); !alive {
+			if push, alive = r.in.FindPush(number); !alive {
 				return net.ErrClosed
 			}
 		}

@@ -12,24 +12,24 @@ import (
 type relay struct {
 	listener net.Listener
 	wg       sync.WaitGroup
-	stalled  chan struct{} // closed when what shall stall has stopped in the middle
+	stalled  chan struct{} // closed when the connection has stalled as configured
 	resume   chan struct{}
-	goOn     func() // lets it go on
+	goOn     func() // ends the stall
 
 	mu      sync.Mutex
-	more    sync.Cond // conns has grown
+	more    sync.Cond // signalled when conns has grown
 	over    bool      // conns are closed, and none is added
 	conns   []net.Conn
 	sources []net.Conn // towards the initiator, in order of connection: requests first, then streams
-	targets []net.Conn // towards the target, likewise
+	targets []net.Conn // towards the target, in the same order
 }
 
 // A stall is where a relay stops to pass bytes on.
 type stall struct {
 	conn  int   // in order of connection: requests first, then streams
-	back  bool  // of what the target sends
-	after int64 // so many bytes; zero: never
-	// so many streams end as soon as they are connected
+	back  bool  // stalls what the target sends
+	after int64 // after so many bytes; zero: never
+	// This many streams end as soon as they are connected.
 	refuse int
 }
 
@@ -44,7 +44,7 @@ func newRelay(t *testing.T, blob []byte, at stall) (*relay, []byte) {
 	r.more.L = &r.mu
 	pass := func(to, from net.Conn, stalls bool) {
 		if stalls {
-			_ = from.(*net.TCPConn).SetReadBuffer(64 << 10) // It shall not swallow a whole page.
+			_ = from.(*net.TCPConn).SetReadBuffer(64 << 10) // It must not buffer a whole page.
 			_, _ = io.CopyN(to, from, at.after)
 			close(r.stalled)
 			<-r.resume

@@ -26,7 +26,7 @@ func newSender(out *link.Outgoing) *sender {
 func (s *sender) Send(t *link.Transfer) { s.pushes.add(t) }
 
 // StartRead implements link.Sender. The streams look the read up when its pages arrive.
-func (s *sender) Load(*link.Read) (ask bool) { return true }
+func (s *sender) StartRead(*link.Read) (ask bool) { return true }
 
 // serve takes over a stream. A page that is not moved completely makes the stream unusable, and ends the link.
 func (s *sender) serve(st *stream) {
@@ -42,11 +42,11 @@ func (s *sender) serve(st *stream) {
 	})
 	s.wg.Go(func() {
 		defer s.out.Fail()
-		_ = s.load(st) // How the link ended is told by its first connection.
+		_ = s.receivePages(st) // How the link ended is told by its first connection.
 	}) // The link's first connection reports how the link ended.
 }
 
-func (s *sender) write(st *stream, t *link.Transfer, r run) bool {
+func (s *sender) write(st *stream, t *link.Transfer, r pageRun) bool {
 	if !t.Begin(r.pages) {
 		return true
 	}
@@ -60,13 +60,13 @@ func (s *sender) write(st *stream, t *link.Transfer, r run) bool {
 
 // send writes all pages of a run. If it fails, the stream is unusable. The peer must take the run within
 // Bounds.Stall, as it would have to take one page of that size.
-func (s *sender) send(st *stream, t *link.Transfer, r run) bool {
+func (s *sender) send(st *stream, t *link.Transfer, r pageRun) bool {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
 		return false
 	}
 	buffers := st.buffers[:0]
 	for i := r.first; i < r.first+r.pages; i++ {
-		buffers = append(buffers, st.headOf(i-r.first, t.Number(), uint32(i), t.Pairs()[i].Local.Length))
+		buffers = append(buffers, st.setHead(i-r.first, t.Number(), uint32(i), t.Pairs()[i].Local.Length))
 		for piece := range t.Pieces(i) {
 			buffers = append(buffers, s.host(piece.Page)[piece.From:piece.From+piece.Bytes])
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A reader that takes no bytes in the middle of a page cannot keep the page from its owner, nor other readers from
-// theirs. When it goes on it is told that it has nothing, and its next read is in order.
-func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
-	const size = 16 << 20 // More than all socket buffers on the way hold.
+// A reader that takes no bytes in the middle of a page can keep neither the page from its owner nor other readers
+// from their pages. When it goes on, its read fails, and its next read works.
+func TestRevokeDoesNotWaitForAStalledReader(t *testing.T) {
+	const size = 16 << 20 // more than all socket buffers on the way hold
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
@@ -35,7 +35,7 @@ func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
 
 	b.Pool.Revoke(pull.Grant)
 	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
-	for _, page := range pull.From { // In the same life.
+	for _, page := range pull.From { // in the same generation
 		copy(b.Pool.Bytes(page), bytes.Repeat([]byte{0xee}, size))
 	}
 	r.goOn()
@@ -49,8 +49,8 @@ func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
 	planetest.SameAsLent(t, a, next)
 }
 
-// A read of which nothing comes any more is settled at once: nobody stores while waiting for bytes. What comes later
-// goes nowhere.
+// A stalled read is settled at once when it is cancelled: nobody stores while waiting for bytes. Bytes that arrive
+// later are discarded.
 func TestCancelOfAStalledRead(t *testing.T) {
 	const size = 16 << 20
 	open := tcp.Config{Streams: 1}.Open
@@ -64,12 +64,12 @@ func TestCancelOfAStalledRead(t *testing.T) {
 	if done.Code != effects.Cancelled {
 		t.Fatalf("ended as %s", done.Code)
 	}
-	if !done.Settled { // It was storing what had come.
+	if !done.Settled { // It was storing what had arrived.
 		planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
 	}
 	mine := bytes.Repeat([]byte{0xee}, size)
 	copy(a.Pool.Bytes(pull.Into[0]), mine)
-	for range 100 { // Nothing of it piles up at the owner, and nothing is left of it when the stream goes on.
+	for range 100 { // Cancelled reads do not pile up at the owner, and nothing is left of them when the stream goes on.
 		corr := a.Read(pull)
 		a.Plane.Cancel(corr)
 		if done := a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {
@@ -87,8 +87,9 @@ func TestCancelOfAStalledRead(t *testing.T) {
 	}
 }
 
-// All bytes of a read may have come: until the owner says that they were under the grant they are not believed.
-func TestOwnersHaveTheLastWord(t *testing.T) {
+// Even if all bytes of a read have arrived, the read succeeds only when the owner reports that they were under the
+// lease.
+func TestReadSucceedsOnlyWithTheOwnersDone(t *testing.T) {
 	const size = 4096
 	const welcome = 4 + 1 + 1 + 16 + 16 + 4 + 8 + 16
 	open := tcp.Config{Streams: 1}.Open
@@ -99,7 +100,7 @@ func TestOwnersHaveTheLastWord(t *testing.T) {
 	first, second := a.Read(one), a.Read(two)
 	last := &a.Pool.Bytes(two.Into[0])[size-1]
 	for want := byte(two.From[0].Generation); *last != want; {
-		runtime.Gosched() // The second is stored, and so the first is whole: they share a stream.
+		runtime.Gosched() // The second page is stored, and so the first is whole: they share a stream.
 	}
 	if planetest.Has(a, func(*effects.TransferDone) bool { return true }) != 0 {
 		t.Fatal("a read ended before its owner's word")
@@ -114,8 +115,8 @@ func TestOwnersHaveTheLastWord(t *testing.T) {
 	planetest.SameAsLent(t, a, two)
 }
 
-// No part of a page is asked for, or stored, after the time.
-func TestTimeEndsAStalledRead(t *testing.T) {
+// No part of a page is requested or stored after the deadline.
+func TestDeadlineEndsAStalledRead(t *testing.T) {
 	const size = 16 << 20
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 1, size), planetest.Open(t, open, 2, 1, size)
@@ -133,8 +134,8 @@ func TestTimeEndsAStalledRead(t *testing.T) {
 	}
 }
 
-// An owner that sends pages that nobody asked for ends the link, on both sides, and nothing else.
-func TestPagesThatWereNotAskedForEndTheLink(t *testing.T) {
+// An owner that sends pages that were not requested ends the link, on both sides, and nothing else.
+func TestUnrequestedPagesEndTheLink(t *testing.T) {
 	const size = 4096
 	head := func(number uint64, pair, length uint32) []byte {
 		b := binary.LittleEndian.AppendUint64(nil, number)
@@ -150,7 +151,7 @@ func TestPagesThatWereNotAskedForEndTheLink(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := planetest.Open(t, tcp.Open, 1, 4, size), planetest.Open(t, tcp.Open, 2, 4, size)
-			// The owner never hears of the read, so that it is under way for as long as that takes.
+			// The owner never receives the read, so the read stays in flight for as long as the test needs.
 			r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, after: link.SmallFrame})
 			l := a.Import(t, b.Inc, blob)
 			corr := a.Read(planetest.PullOf(a, b, l, 0, 4, size))
@@ -167,8 +168,8 @@ func TestPagesThatWereNotAskedForEndTheLink(t *testing.T) {
 	}
 }
 
-// A reader that takes nothing for longer than an owner bears with loses its link.
-func TestAReaderThatStallsLosesItsLink(t *testing.T) {
+// A reader that takes no bytes for longer than Bounds.Stall loses its link.
+func TestStalledReaderLosesItsLink(t *testing.T) {
 	const size = 16 << 20
 	a := planetest.Open(t, tcp.Config{Streams: 1}.Open, 1, 1, size)
 	b := planetest.Open(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {

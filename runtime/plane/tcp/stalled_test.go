@@ -11,9 +11,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A peer that stops in the middle of a page cannot keep the page from its owner, and when it goes on,
-// what is left of the page goes nowhere.
-func TestRevokeNeedsNoHelpOfAStalledPeer(t *testing.T) {
+// A peer that stops in the middle of a page cannot keep the page from its owner. When it goes on, the rest of the
+// page is discarded.
+func TestRevokeDoesNotWaitForAStalledPeer(t *testing.T) {
 	const size = 1 << 20
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 4, size), planetest.Open(t, open, 2, 4, size)
@@ -46,9 +46,9 @@ func TestRevokeNeedsNoHelpOfAStalledPeer(t *testing.T) {
 	}
 }
 
-// Cancel is settled only when no stream reads the page any more.
+// A cancelled push is settled only when no stream reads the page any more.
 func TestCancelOfAStalledWrite(t *testing.T) {
-	const size = 16 << 20 // More than all socket buffers on the way hold.
+	const size = 16 << 20 // more than all socket buffers on the way hold
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
@@ -63,7 +63,7 @@ func TestCancelOfAStalledWrite(t *testing.T) {
 	planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr && e.Code == effects.Cancelled })
 }
 
-// Bytes that are no frame end a link that was in order until then, on both sides.
+// Bytes that are not a frame end a link that was in order until then, on both sides.
 func TestMalformedFramesEndTheLink(t *testing.T) {
 	const size = 4096
 	for name, bytes := range map[string][]byte{
@@ -101,7 +101,7 @@ func TestMalformedFramesEndTheLink(t *testing.T) {
 	}
 }
 
-// readFrame asks for pages, with as many pairs of zeros.
+// readFrame requests pages, with as many pairs of zeros.
 func readFrame(number uint64, slot, pairs uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 1+8+4+8+4+28*pairs)
 	b = binary.LittleEndian.AppendUint64(append(b, byte(link.KindRead)), number)

@@ -28,7 +28,7 @@ func open(log io.Writer, bounds plane.Bounds) plane.Opener {
 	}
 }
 
-// silent opens connections that say nothing, and keeps them.
+// silent opens connections that send nothing, and keeps them.
 func silent(t *testing.T, b *planetest.Node, n int) (conns []net.Conn) {
 	t.Helper()
 	for range n {
@@ -42,8 +42,8 @@ func silent(t *testing.T, b *planetest.Node, n int) (conns []net.Conn) {
 	return conns
 }
 
-// Connections that say nothing, more than there may be, keep no peer from being served, and end no link.
-func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+// Silent connections, more than there may be, keep no peer from being served, and end no link.
+func TestSilentConnectionsDoNotKeepPeersOut(t *testing.T) {
 	const size = 4096
 	log := new(logtest.Lines)
 	a, c := planetest.Open(t, tcp.Open, 1, 2, size), planetest.Open(t, tcp.Open, 3, 2, size)
@@ -77,7 +77,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// Who does not say hello in time is not waited for.
+// A connection without a hello is closed after the handshake's time.
 func TestHelloHasADeadline(t *testing.T) {
 	b := planetest.Open(t, open(io.Discard, plane.Bounds{Handshake: 20 * time.Millisecond}), 2, 1, 4096)
 	for _, said := range []string{"", "\x57"} {
@@ -94,9 +94,9 @@ func TestHelloHasADeadline(t *testing.T) {
 	}
 }
 
-// A stream that has to give way before it has joined is tried again, and the link is there when all have joined: no
-// flood of strangers between can end it.
-func TestStreamsThatGiveWayComeAgain(t *testing.T) {
+// A stream that has to give way before it has joined its link is opened again, and the link is up when all streams
+// have joined: no flood of strangers can prevent that.
+func TestEvictedStreamsAreOpenedAgain(t *testing.T) {
 	const size = 4096
 	a := planetest.Open(t, tcp.Config{Streams: 4}.Open, 1, 2, size)
 	b := planetest.Open(t, open(io.Discard, plane.Bounds{Links: 2, Strangers: 1}), 2, 2, size)

@@ -16,11 +16,11 @@ import (
 type stream struct {
 	conn net.Conn
 	raw  syscall.RawConn
-	calls
+	socketCalls
 	// The header of the page that is read next, of which some bytes may have arrived with the page before it.
-	head   [headBytes]byte
-	headed int
-	sink   []byte // receives discarded bytes
+	head      [headBytes]byte
+	headRead  int
+	discarded []byte // receives discarded bytes
 
 	// The headers, buffers and parts of the pages that are being written.
 	heads   []byte
@@ -31,7 +31,7 @@ type stream struct {
 }
 
 // socketCalls are the system calls that move bytes between sockets and pages. Neither of them blocks.
-type calls struct {
+type socketCalls struct {
 	read func(fd int, parts [][]byte) (n int, err error)
 	send func(fd int, parts [][]byte) (n int, err error)
 }
@@ -40,7 +40,7 @@ func sendParts(fd int, parts [][]byte) (n int, err error) {
 	return unix.SendmsgBuffers(fd, parts, nil, nil, unix.MSG_NOSIGNAL)
 }
 
-func newStream(conn net.Conn, buffer int, by calls) (*stream, error) {
+func newStream(conn net.Conn, buffer int, by socketCalls) (*stream, error) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a tcp connection", conn)
@@ -51,13 +51,13 @@ func newStream(conn net.Conn, buffer int, by calls) (*stream, error) {
 		}
 	}
 	raw, err := tcp.SyscallConn()
-	return &stream{conn: conn, raw: raw, calls: by}, err
+	return &stream{conn: conn, raw: raw, socketCalls: by}, err
 }
 
 // setHead fills in the header of the at-th page of a run, and returns it.
-func (s *stream) headOf(at int, number uint64, pair, length uint32) []byte {
+func (s *stream) setHead(at int, number uint64, pair, length uint32) []byte {
 	if s.heads == nil {
-		s.heads = make([]byte, runPages*headBytes)
+		s.heads = make([]byte, maxRunPages*headBytes)
 	}
 	head := s.heads[at*headBytes:][:headBytes:headBytes]
 	putHead(head, number, pair, length)
@@ -66,10 +66,10 @@ func (s *stream) headOf(at int, number uint64, pair, length uint32) []byte {
 
 // next reads the header of the next page, whose length must be at most limit.
 func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err error) {
-	if _, err := io.ReadFull(s.conn, s.head[s.headed:]); err != nil {
+	if _, err := io.ReadFull(s.conn, s.head[s.headRead:]); err != nil {
 		return 0, 0, 0, err
 	}
-	s.headed = 0
+	s.headRead = 0
 	number, pair, n := parseHead(s.head[:])
 	if uint64(n) > limit {
 		return 0, 0, 0, fmt.Errorf("%w: page of %d bytes; pages here have %d", link.ErrMalformed, n, limit)
@@ -92,16 +92,16 @@ func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, er
 				over = true
 				return true
 			}
-			s.into = [2][]byte{dst[n:min(length, n+holdBytes)], s.head[:]}
+			s.into = [2][]byte{dst[n:min(length, n+maxHoldBytes)], s.head[:]}
 			parts := 1
-			if n+holdBytes >= length {
+			if n+maxHoldBytes >= length {
 				parts = 2
 			}
 			got, e := s.read(int(fd), s.into[:parts])
 			unhold()
 			switch {
 			case got > 0:
-				s.headed = max(n+got-length, 0)
+				s.headRead = max(n+got-length, 0)
 				n = min(n+got, length)
 			case e == syscall.EINTR:
 			case e == syscall.EAGAIN:
@@ -123,11 +123,11 @@ func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, er
 }
 
 func (s *stream) discard(length int) error {
-	if s.sink == nil {
-		s.sink = make([]byte, 64<<10)
+	if s.discarded == nil {
+		s.discarded = make([]byte, 64<<10)
 	}
 	for length > 0 {
-		n, err := s.conn.Read(s.sink[:min(length, len(s.sink))])
+		n, err := s.conn.Read(s.discarded[:min(length, len(s.discarded))])
 		if err != nil {
 			return err
 		}

@@ -37,12 +37,12 @@ const Name = "tcp"
 
 const (
 	// maxStreams is the number of streams that a peer may open for one link.
-	streamsMax = 16
+	maxStreams = 16
 	// defaultStreams is the number beyond which more streams gave no further throughput; docs/benchmarks.md has the
 	// measurement.
-	streamsDefault = 4
+	defaultStreams = 4
 	// maxHoldBytes is how much is read into a page, or written from it, within one hold.
-	holdBytes = 256 << 10
+	maxHoldBytes = 256 << 10
 )
 
 // Config configures the plane. The zero value listens on the loopback interface only.
@@ -62,10 +62,10 @@ func Open(ctx context.Context, env plane.Env) (plane.Plane, error) { return Conf
 
 // Open is a plane.Opener.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
-	return c.open(ctx, env, calls{read: unix.Readv, send: sendParts})
+	return c.open(ctx, env, socketCalls{read: unix.Readv, send: sendParts})
 }
 
-func (c Config) open(ctx context.Context, env plane.Env, by calls) (plane.Plane, error) {
+func (c Config) open(ctx context.Context, env plane.Env, by socketCalls) (plane.Plane, error) {
 	env, err := env.Complete()
 	if err != nil {
 		return nil, err
@@ -74,13 +74,13 @@ func (c Config) open(ctx context.Context, env plane.Env, by calls) (plane.Plane,
 		c.Host = "127.0.0.1"
 	}
 	if c.Streams == 0 {
-		c.Streams = min(streamsDefault, runtime.NumCPU())
+		c.Streams = min(defaultStreams, runtime.NumCPU())
 	}
 	if c.BufferBytes < 0 {
 		return nil, fmt.Errorf("%w: tcp has buffers of %d bytes; give some, or 0", plane.ErrInvalid, c.BufferBytes)
 	}
-	if c.Streams < 0 || c.Streams > streamsMax {
-		return nil, fmt.Errorf("%w: tcp has %d streams; give 1 to %d", plane.ErrInvalid, c.Streams, streamsMax)
+	if c.Streams < 0 || c.Streams > maxStreams {
+		return nil, fmt.Errorf("%w: tcp has %d streams; give 1 to %d", plane.ErrInvalid, c.Streams, maxStreams)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))))
 	if err != nil {
@@ -88,7 +88,7 @@ func (c Config) open(ctx context.Context, env plane.Env, by calls) (plane.Plane,
 	}
 	p, err := link.Open(link.Config{
 		Name: Name, Env: env, Medium: &medium{streams: c.Streams, buffer: c.BufferBytes, calls: by}, Listener: listener,
-		Address: framing.Advertised(listener), StreamsMax: streamsMax,
+		Address: framing.Advertised(listener), MaxStreams: maxStreams,
 	})
 	if err != nil {
 		_ = listener.Close()

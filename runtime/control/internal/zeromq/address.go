@@ -12,8 +12,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/names"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
 )
 
 // maxHost is the longest host name that DNS allows.
@@ -140,7 +140,7 @@ func BindError(what string, err error) error {
 
 // Unreachable logs why no connection can be made to a peer and returns the matching code. tried holds the addresses
 // that the peer's name resolved to.
-func Unreachable(log *seldom.Log, channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
+func Unreachable(log *loglimit.Log, channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		log.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
 		return effects.TooMany

@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// However many links are configured, peers get no more than a quarter of the files of the process, and strangers half
-// of those.
+// However many links are configured, peers take no more than a quarter of the files of the process, and strangers
+// half of those.
 func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
-	limit, _, err := door.Room()
+	limit, _, err := door.FileLimit()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 		{1, 0, 256, 1, 1},
 		{2, 1, 1, 4, 1},
 	} {
-		got := admission(Config{StreamsMax: c.streams,
+		got := admission(Config{MaxStreams: c.streams,
 			Env: plane.Env{Bounds: plane.Bounds{Links: c.links, Strangers: c.strangers}, Log: slog.New(slog.DiscardHandler)}})
 		if got.Total != c.total || got.Strangers != c.unknown {
 			t.Errorf("%+v: %d in all, %d strangers", c, got.Total, got.Strangers)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A peer that closes is no reason to warn; one that is lost is.
+// The end of a link is logged as a warning only if the peer was lost, not if it closed.
 func TestOnlyLossesAreWarnings(t *testing.T) {
 	for _, c := range []struct {
 		err        error
@@ -23,13 +23,13 @@ func TestOnlyLossesAreWarnings(t *testing.T) {
 		{fmt.Errorf("read: %w", syscall.ECONNRESET), 0, slog.LevelWarn},
 		{ErrMalformed, 0, slog.LevelWarn},
 	} {
-		if got := levelOfEnd(c.err, c.inProgress); got != c.want {
+		if got := endLogLevel(c.err, c.inProgress); got != c.want {
 			t.Errorf("%v with %d in progress: %v, want %v", c.err, c.inProgress, got, c.want)
 		}
 	}
 }
 
-// An end is a close only between two frames.
+// A connection is closed in the normal way only between two frames.
 func TestEndWithinAFrameIsUnexpected(t *testing.T) {
 	frame := appendDone(nil, 1, 0)
 	for n := range frame {

@@ -36,7 +36,7 @@ const (
 	headBytes    = framing.HeadBytes
 	helloBytes   = 4 + 16*5 + 4 + 8
 	welcomeBytes = 1 + 16 + 16 + 4 + 8 + 16
-	askBytes     = 8 + 4 + 8 + 4
+	requestBytes = 8 + 4 + 8 + 4
 	pairBytes    = 4 + 8 + 4 + 8 + 4
 	gatherBytes  = 4 + 4
 	layerBytes   = 4 + 8
@@ -78,7 +78,7 @@ func (w *Welcome) Prove(h *Hello, token identity.Token) [16]byte {
 // TransferRequest is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the
 // initiator's page; Pairs[i].Remote.Index and Generation name the target's page. Both have Local.Length bytes. In a
 // push that gathers (KindGather), Gather has the initiator's pages instead.
-type Ask struct {
+type TransferRequest struct {
 	Transfer uint64
 	Slot     uint32 // of the transfer's permit; zero in reads, and on planes without permits
 	Grant    effects.GrantID
@@ -88,7 +88,7 @@ type Ask struct {
 
 // maxFrame returns the length of the longest frame that a peer may send.
 func maxFrame(pairs int) int {
-	return max(SmallFrame, headBytes+askBytes+pairs*pairBytes+gatherBytes+pairs*layerBytes)
+	return max(SmallFrame, headBytes+requestBytes+pairs*pairBytes+gatherBytes+pairs*layerBytes)
 }
 
 func begin(b []byte, kind Kind, body int) []byte { return framing.Begin(b, uint8(kind), body) }
@@ -122,8 +122,8 @@ func AppendWelcome(b []byte, w Welcome) []byte {
 }
 
 // appendRequest appends a push, a gather or a read.
-func appendAsk(b []byte, kind Kind, a Ask) []byte {
-	size := askBytes + len(a.Pairs)*pairBytes
+func appendRequest(b []byte, kind Kind, a TransferRequest) []byte {
+	size := requestBytes + len(a.Pairs)*pairBytes
 	if kind == KindGather {
 		size += gatherBytes + len(a.Gather.Pages)*layerBytes
 	}
@@ -187,7 +187,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 			"at both ends",
 			ErrMalformed, m&versionMask, Magic&versionMask)
 	default:
-		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here", ErrMalformed, m, Magic)
+		return h, fmt.Errorf("%w: hello begins with %#x; %#x is expected", ErrMalformed, m, Magic)
 	}
 	b = b[4:]
 	h.From, h.To, h.Proof, h.Session = effects.Incarnation(b[:16]), effects.Incarnation(b[16:32]), [16]byte(b[32:48]),
@@ -211,12 +211,12 @@ func parseWelcome(b []byte) (w Welcome, err error) {
 	}, nil
 }
 
-func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
-	if len(b) < askBytes {
-		return a, framing.WrongSize("push or read", len(b), askBytes)
+func parseRequest(b []byte, pairsMax int) (a TransferRequest, err error) {
+	if len(b) < requestBytes {
+		return a, framing.WrongSize("push or read", len(b), requestBytes)
 	}
 	n := binary.LittleEndian.Uint32(b[20:])
-	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != askBytes+int(n)*pairBytes {
+	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != requestBytes+int(n)*pairBytes {
 		return a, fmt.Errorf("%w: push or read of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n,
 			len(b), pairsMax, pairBytes)
 	}
@@ -225,7 +225,7 @@ func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
 	a.Grant = effects.GrantID(binary.LittleEndian.Uint64(b[12:]))
 	a.Pairs = make([]effects.Pair, n)
 	for i := range a.Pairs {
-		q := b[askBytes+i*pairBytes:]
+		q := b[requestBytes+i*pairBytes:]
 		p := &a.Pairs[i]
 		p.Local.Index = binary.LittleEndian.Uint32(q)
 		p.Local.Generation = effects.Generation(binary.LittleEndian.Uint64(q[4:]))
@@ -237,15 +237,15 @@ func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
 }
 
 // parseGather parses the body of a push that gathers: the body of a push, followed by the initiator's pages.
-func parseGather(b []byte, pagesMax int) (a Ask, err error) {
-	if len(b) < askBytes {
-		return a, framing.WrongSize("gather", len(b), askBytes)
+func parseGather(b []byte, pagesMax int) (a TransferRequest, err error) {
+	if len(b) < requestBytes {
+		return a, framing.WrongSize("gather", len(b), requestBytes)
 	}
-	push := uint64(askBytes) + uint64(binary.LittleEndian.Uint32(b[20:]))*pairBytes
+	push := uint64(requestBytes) + uint64(binary.LittleEndian.Uint32(b[20:]))*pairBytes
 	if uint64(len(b)) < push+gatherBytes {
 		return a, fmt.Errorf("%w: gather in %d bytes; its pairs alone have %d", ErrMalformed, len(b), push)
 	}
-	if a, err = parseAsk(b[:push], pagesMax); err != nil {
+	if a, err = parseRequest(b[:push], pagesMax); err != nil {
 		return a, err
 	}
 	b = b[push:]

@@ -19,8 +19,8 @@ func drawBuffer(t *rapid.T) effects.Buffer {
 
 func draw16(t *rapid.T) [16]byte { return [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")) }
 
-func drawAsk(t *rapid.T) Ask {
-	a := Ask{Transfer: rapid.Uint64().Draw(t, "transfer"), Slot: rapid.Uint32().Draw(t, "slot"),
+func drawAsk(t *rapid.T) TransferRequest {
+	a := TransferRequest{Transfer: rapid.Uint64().Draw(t, "transfer"), Slot: rapid.Uint32().Draw(t, "slot"),
 		Grant: effects.GrantID(rapid.Uint64().Draw(t, "grant"))}
 	for range rapid.IntRange(1, 9).Draw(t, "pairs") {
 		a.Pairs = append(a.Pairs, effects.Pair{
@@ -51,26 +51,26 @@ func mustBody(t *rapid.T, frame []byte, want Kind) []byte {
 func TestFramesSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := Hello{From: draw16(t), To: draw16(t), Proof: draw16(t), Session: draw16(t), Buffer: drawBuffer(t)}
-		h.From[0] |= 1 // Zero is no incarnation.
+		h.From[0] |= 1 // Zero is not a valid incarnation.
 		if got, err := ParseHello(mustBody(t, AppendHello(nil, KindJoin, h), KindJoin)); err != nil || got != h {
 			t.Fatalf("hello: %+v, %v", got, err)
 		}
-		code := effects.Code(rapid.IntRange(0, int(effects.Failed)-1).Draw(t, "code")) // Nobody says Failed of himself.
+		code := effects.Code(rapid.IntRange(0, int(effects.Failed)-1).Draw(t, "code")) // Failed is never sent.
 		w := Welcome{Code: code, From: draw16(t), Buffer: drawBuffer(t), Proof: draw16(t)}
 		if got, err := parseWelcome(mustBody(t, AppendWelcome(nil, w), KindWelcome)); err != nil || got != w {
 			t.Fatalf("welcome: %+v, %v", got, err)
 		}
 		a := drawAsk(t)
-		if got, err := parseAsk(mustBody(t, appendAsk(nil, KindPush, a), KindPush), 9); err != nil ||
+		if got, err := parseRequest(mustBody(t, appendRequest(nil, KindPush, a), KindPush), 9); err != nil ||
 			!reflect.DeepEqual(got, a) {
 			t.Fatalf("push: %+v, %v", got, err)
 		}
-		if got, err := parseAsk(mustBody(t, appendAsk(nil, KindRead, a), KindRead), 9); err != nil ||
+		if got, err := parseRequest(mustBody(t, appendRequest(nil, KindRead, a), KindRead), 9); err != nil ||
 			!reflect.DeepEqual(got, a) {
 			t.Fatalf("read: %+v, %v", got, err)
 		}
 		if a.Gather = drawGather(t, a.Pairs); a.Gather.Layers > 0 {
-			got, err := parseGather(mustBody(t, appendAsk(nil, KindGather, a), KindGather), 36)
+			got, err := parseGather(mustBody(t, appendRequest(nil, KindGather, a), KindGather), 36)
 			if err != nil || !reflect.DeepEqual(got, a) {
 				t.Fatalf("gather: %+v, %v", got, err)
 			}
@@ -86,7 +86,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 	})
 }
 
-// drawGather draws what pairs are put together of, and gives them lengths that it divides.
+// drawGather draws the parts of which pairs consist, and gives the pairs lengths that divide by them.
 func drawGather(t *rapid.T, pairs []effects.Pair) (g effects.Gather) {
 	g.Layers, g.Stripes = rapid.Uint32Range(1, 4).Draw(t, "layers"), rapid.Uint32Range(1, 3).Draw(t, "stripes")
 	for i := range pairs {
@@ -100,12 +100,12 @@ func drawGather(t *rapid.T, pairs []effects.Pair) (g effects.Gather) {
 	return g
 }
 
-// Whoever gathers says what fits together, in as many bytes, or is malformed.
-func TestBoundsOfGathering(t *testing.T) {
+// A gather whose parts do not fit together, or do not have the right number of bytes, is malformed.
+func TestGatherBounds(t *testing.T) {
 	pair := effects.Pair{Local: effects.Page{Index: 1, Length: 12}}
 	layer := effects.Page{Index: 2, Length: 6}
 	good := effects.Gather{Layers: 2, Stripes: 3, Pages: []effects.Page{layer, layer}}
-	behind := askBytes + pairBytes
+	behind := requestBytes + pairBytes
 	for _, c := range []struct {
 		name string
 		bend func([]byte) []byte
@@ -119,9 +119,9 @@ func TestBoundsOfGathering(t *testing.T) {
 		{"with a byte more", func(b []byte) []byte { return append(b, 0) }},
 		{"with a byte less", func(b []byte) []byte { return b[:len(b)-1] }},
 		{"that ends before its layers", func(b []byte) []byte { return b[:behind+gatherBytes-1] }},
-		{"that ends in its head", func(b []byte) []byte { return b[:askBytes-1] }},
+		{"that ends in its head", func(b []byte) []byte { return b[:requestBytes-1] }},
 	} {
-		b := appendAsk(nil, KindGather, Ask{Pairs: []effects.Pair{pair}, Gather: good})[headBytes:]
+		b := appendRequest(nil, KindGather, TransferRequest{Pairs: []effects.Pair{pair}, Gather: good})[headBytes:]
 		if _, err := parseGather(b, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -134,38 +134,38 @@ func TestBoundsOfGathering(t *testing.T) {
 	}
 }
 
-func TestBoundsOfAsking(t *testing.T) {
+func TestRequestBounds(t *testing.T) {
 	pair := effects.Pair{Local: effects.Page{Index: 1}}
 	for _, c := range []struct {
 		name string
-		ask  Ask
+		ask  TransferRequest
 		bend func([]byte) []byte
 	}{
-		{"no pairs", Ask{Transfer: 1}, nil},
-		{"too many pairs", Ask{Pairs: []effects.Pair{pair, pair, pair}}, nil},
-		{"count beyond the bytes", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { b[20] = 2; return b }},
-		{"count of four billion", Ask{Pairs: []effects.Pair{pair}},
+		{"no pairs", TransferRequest{Transfer: 1}, nil},
+		{"too many pairs", TransferRequest{Pairs: []effects.Pair{pair, pair, pair}}, nil},
+		{"count beyond the bytes", TransferRequest{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { b[20] = 2; return b }},
+		{"count of four billion", TransferRequest{Pairs: []effects.Pair{pair}},
 			func(b []byte) []byte { copy(b[20:], "\xff\xff\xff\xff"); return b }},
-		{"bytes beyond the count", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return append(b, 0) }},
-		{"cut short", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return b[:askBytes-1] }},
+		{"bytes beyond the count", TransferRequest{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return append(b, 0) }},
+		{"cut short", TransferRequest{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return b[:requestBytes-1] }},
 	} {
-		b := appendAsk(nil, KindPush, c.ask)[headBytes:]
+		b := appendRequest(nil, KindPush, c.ask)[headBytes:]
 		if c.bend != nil {
 			b = c.bend(b)
 		}
-		if _, err := parseAsk(b, 2); !errors.Is(err, ErrMalformed) {
+		if _, err := parseRequest(b, 2); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }
 
-// Whatever the bytes, parsers answer within them, and what they take they would have written.
+// For any bytes, parsers stay within them, and what they accept they would encode in the same way.
 func FuzzFrames(f *testing.F) {
 	f.Add(AppendHello(nil, KindHello, Hello{From: effects.Incarnation{1}}))
 	f.Add(AppendWelcome(nil, Welcome{}))
-	f.Add(appendAsk(nil, KindPush, Ask{Transfer: 1, Pairs: make([]effects.Pair, 2)}))
-	f.Add(appendAsk(nil, KindRead, Ask{Transfer: 2, Pairs: make([]effects.Pair, 1)}))
-	f.Add(appendAsk(nil, KindGather, Ask{Transfer: 3, Pairs: []effects.Pair{{Local: effects.Page{Length: 8}}},
+	f.Add(appendRequest(nil, KindPush, TransferRequest{Transfer: 1, Pairs: make([]effects.Pair, 2)}))
+	f.Add(appendRequest(nil, KindRead, TransferRequest{Transfer: 2, Pairs: make([]effects.Pair, 1)}))
+	f.Add(appendRequest(nil, KindGather, TransferRequest{Transfer: 3, Pairs: []effects.Pair{{Local: effects.Page{Length: 8}}},
 		Gather: effects.Gather{Layers: 2, Stripes: 2, Pages: []effects.Page{{Length: 4}, {Length: 4}}}}))
 	f.Add(appendCancel(nil, 1))
 	f.Add(appendDone(nil, 1, effects.Stale))
@@ -182,14 +182,14 @@ func FuzzFrames(f *testing.F) {
 				again = AppendHello(nil, kind, h)
 			}
 		case KindPush, KindRead:
-			var a Ask
-			if a, err = parseAsk(body, 64); err == nil {
-				again = appendAsk(nil, kind, a)
+			var a TransferRequest
+			if a, err = parseRequest(body, 64); err == nil {
+				again = appendRequest(nil, kind, a)
 			}
 		case KindGather:
-			var a Ask
+			var a TransferRequest
 			if a, err = parseGather(body, 64); err == nil {
-				again = appendAsk(nil, kind, a)
+				again = appendRequest(nil, kind, a)
 			}
 		case KindCancel:
 			var n uint64
@@ -197,7 +197,7 @@ func FuzzFrames(f *testing.F) {
 				again = appendCancel(nil, n)
 			}
 		case KindWelcome:
-			_, _ = parseWelcome(body) // Unknown codes become Refused: not written back alike.
+			_, _ = parseWelcome(body) // Unknown codes become Refused, so they are not encoded alike.
 			return
 		case KindDone:
 			_, _, _ = parseDone(body)

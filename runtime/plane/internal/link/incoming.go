@@ -26,15 +26,15 @@ type Incoming struct {
 	hello    Hello
 
 	// The fields below are guarded by the plane's mutex.
-	number   uint64           // counts incoming links
-	moved    sync.Cond        // signalled when lastRequest, lost or storing changes
-	last     uint64           // number of the newest push or read
-	pushes   map[uint64]*Push // not ended; with servedReads and landings at most Bounds.Transfers
-	supplies map[uint64]*Supply
-	landings int // posted as Landed, not confirmed
-	pages    int // pages of all pushes, reads and landings
-	storing  int // pages being stored
-	lost     bool
+	number      uint64           // counts incoming links
+	changed     sync.Cond        // signalled when lastRequest, lost or storing changes
+	lastRequest uint64           // number of the newest push or read
+	pushes      map[uint64]*Push // not ended; with servedReads and landings at most Bounds.Transfers
+	servedReads map[uint64]*ServedRead
+	landings    int // posted as Landed, not confirmed
+	pages       int // pages of all pushes, reads and landings
+	storing     int // pages being stored
+	lost        bool
 }
 
 // Hello returns the peer's hello.
@@ -47,20 +47,20 @@ func (in *Incoming) Receiver() Receiver { return in.receiver }
 func (in *Incoming) Fail() { _ = in.conn.Close() }
 
 // handle serves one accepted connection until it ends. The door closes the connection when handle returns.
-func (p *Plane) handle(guest *door.Guest) error {
-	err := p.greet(guest)
+func (p *Plane) handle(accepted *door.Conn) error {
+	err := p.handshake(accepted)
 	if p.ctx.Err() != nil { // This process is closing the plane.
 		return nil // We are the ones who end.
 	}
 	return err
 }
 
-func (p *Plane) greet(guest *door.Guest) error {
-	conn := guest.Conn
+func (p *Plane) handshake(accepted *door.Conn) error {
+	conn := accepted.Conn
 	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.Handshake)); err != nil {
 		return err
 	}
-	kind, body, files, err := p.medium.Greeted(conn)
+	kind, body, files, err := p.medium.ReadFirstFrame(conn)
 	for _, file := range files {
 		defer file.Close()
 	}
@@ -75,16 +75,16 @@ func (p *Plane) greet(guest *door.Guest) error {
 		return err
 	}
 	if kind == KindJoin {
-		return p.join(guest, &hello)
+		return p.joinStream(accepted, &hello)
 	}
 	in := &Incoming{
-		plane: p, conn: conn, address: guest.Address, hello: hello,
-		pushes: map[uint64]*Push{}, supplies: map[uint64]*Supply{},
+		plane: p, conn: conn, address: accepted.Address, hello: hello,
+		pushes: map[uint64]*Push{}, servedReads: map[uint64]*ServedRead{},
 		// One done for each push or read, including ended ones whose done the peer has not read yet.
 		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
-	in.moved.L = &p.mu
-	code, err := p.arrive(in, files)
+	in.changed.L = &p.mu
+	code, err := p.register(in, files)
 	answer := Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()}
 	if code == effects.OK {
 		answer.From = hello.To
@@ -95,8 +95,8 @@ func (p *Plane) greet(guest *door.Guest) error {
 		_, _ = conn.Write(welcome) // The caller logs the error.
 		return fmt.Errorf("link refused as %s: %w", code, err)
 	}
-	prove(guest)
-	writeErr := p.medium.Welcome(conn, welcome, p.env.Pool)
+	keepProven(accepted)
+	writeErr := p.medium.SendWelcome(conn, welcome, p.env.Pool)
 	if err := conn.SetDeadline(time.Time{}); writeErr == nil {
 		writeErr = err
 	}
@@ -105,32 +105,32 @@ func (p *Plane) greet(guest *door.Guest) error {
 
 // keepProven makes the door keep a connection whose peer has proven its identity: even when it is idle, it is never
 // closed in favour of another one.
-func prove(guest *door.Guest) {
-	guest.Known()
-	guest.Work(1)
+func keepProven(accepted *door.Conn) {
+	accepted.MarkKnown()
+	accepted.AddWork(1)
 }
 
 // authenticate checks that a hello comes from the peer that it names: that the sender has the token which our machine
 // gave to that peer alone, and that it addresses this incarnation of ours. From then on the link belongs to that
 // peer, whatever is sent on it.
-func (p *Plane) trusts(kind Kind, h *Hello) (effects.Code, error) {
+func (p *Plane) authenticate(kind Kind, h *Hello) (effects.Code, error) {
 	if !identity.OneLife(h.To, p.env.Incarnation) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.To[:4], p.env.Incarnation[:4])
 	}
 	if !identity.Same(h.Proof, h.Prove(kind, p.token(h))) {
-		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control "+
-			"plane first", h.From[:4])
+		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the "+
+			"control plane first", h.From[:4])
 	}
 	return effects.OK, nil
 }
 
 func (p *Plane) token(h *Hello) identity.Token { return p.env.Key.Token(p.name, h.From, h.To) }
 
-func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
-	if code, err := p.trusts(KindHello, &in.hello); code != effects.OK {
+func (p *Plane) register(in *Incoming, files []*os.File) (effects.Code, error) {
+	if code, err := p.authenticate(KindHello, &in.hello); code != effects.OK {
 		return code, err
 	}
-	receiver, err := p.medium.Arrive(in, files)
+	receiver, err := p.medium.NewReceiver(in, files)
 	if err != nil {
 		return effects.Refused, err
 	}
@@ -141,11 +141,11 @@ func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 		code, err = effects.Closed, net.ErrClosed
 	} else if p.incoming[in.hello.Session] != nil {
 		code, err = effects.Refused, fmt.Errorf("session %x is in use", in.hello.Session)
-	} else if err = p.crowded(in); err != nil {
+	} else if err = p.checkLinkLimits(in); err != nil {
 		code = effects.TooMany
 	} else {
-		p.arrivals++
-		in.number = p.arrivals
+		p.lastIncoming++
+		in.number = p.lastIncoming
 		p.incoming[in.hello.Session] = in
 		p.env.Pool.AddLink(in.hello.From)
 	}
@@ -157,9 +157,9 @@ func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 }
 
 // joinStream passes the connection of a stream to its link.
-func (p *Plane) join(guest *door.Guest, hello *Hello) error {
-	conn := guest.Conn
-	if code, err := p.trusts(KindJoin, hello); code != effects.OK {
+func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
+	conn := accepted.Conn
+	if code, err := p.authenticate(KindJoin, hello); code != effects.OK {
 		return fmt.Errorf("stream refused as %s: %w", code, err)
 	}
 	p.mu.Lock()
@@ -168,7 +168,7 @@ func (p *Plane) join(guest *door.Guest, hello *Hello) error {
 	if in == nil || in.hello.From != hello.From {
 		return fmt.Errorf("%w: stream of unknown session %x", ErrMalformed, hello.Session)
 	}
-	prove(guest)
+	keepProven(accepted)
 	// The initiator waits for this message: until the door has marked the stream as known, it may have to give way to
 	// strangers.
 	if _, err := conn.Write(AppendJoined(nil)); err != nil {
@@ -177,7 +177,7 @@ func (p *Plane) join(guest *door.Guest, hello *Hello) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	return p.medium.Join(in, conn)
+	return p.medium.ServeStream(in, conn)
 }
 
 // serve runs the link until its connection ends. If err is set, it ends the link at once.
@@ -209,19 +209,19 @@ func (in *Incoming) read() error {
 		buf = grown
 		switch kind {
 		case KindPush:
-			var a Ask
-			if a, err = parseAsk(body, bounds.PagesPerBatch); err == nil {
-				err = in.push(a)
+			var a TransferRequest
+			if a, err = parseRequest(body, bounds.PagesPerBatch); err == nil {
+				err = in.acceptPush(a)
 			}
 		case KindGather:
-			var a Ask
+			var a TransferRequest
 			if a, err = parseGather(body, bounds.PagesPerBatch); err == nil {
-				err = in.push(a)
+				err = in.acceptPush(a)
 			}
 		case KindRead:
-			var a Ask
-			if a, err = parseAsk(body, bounds.PagesPerBatch); err == nil {
-				err = in.supply(a)
+			var a TransferRequest
+			if a, err = parseRequest(body, bounds.PagesPerBatch); err == nil {
+				err = in.acceptRead(a)
 			}
 		case KindCancel:
 			var number uint64
@@ -241,20 +241,20 @@ func (in *Incoming) read() error {
 
 // advance records the number of a peer's newest request. It fails unless the number is larger than all before it. The
 // caller holds the plane's mutex, also for sendDone.
-func (in *Incoming) next(number uint64) error {
-	if number <= in.last {
-		return fmt.Errorf("%w: transfer %d after %d; numbers only grow", ErrMalformed, number, in.last)
+func (in *Incoming) advance(number uint64) error {
+	if number <= in.lastRequest {
+		return fmt.Errorf("%w: transfer %d after %d; numbers only grow", ErrMalformed, number, in.lastRequest)
 	}
-	in.last = number
-	in.moved.Broadcast()
+	in.lastRequest = number
+	in.changed.Broadcast()
 	return nil
 }
 
-func (in *Incoming) answer(number uint64, code effects.Code) {
+func (in *Incoming) sendDone(number uint64, code effects.Code) {
 	if in.lost {
 		return
 	}
-	if _, ok := in.out.put(item{frame: appendDone(nil, number, code)}); !ok {
+	if _, ok := in.out.put(queuedFrame{frame: appendDone(nil, number, code)}); !ok {
 		in.Fail()
 	}
 }
@@ -265,7 +265,7 @@ func (in *Incoming) cancel(number uint64) {
 	if p := in.pushes[number]; p != nil {
 		p.abort(effects.Cancelled)
 	}
-	if s := in.supplies[number]; s != nil {
+	if s := in.servedReads[number]; s != nil {
 		s.abort(effects.Cancelled)
 	}
 }
@@ -275,7 +275,7 @@ func (in *Incoming) cancel(number uint64) {
 func (in *Incoming) end(err error) error {
 	p := in.plane
 	p.mu.Lock()
-	if levelOfEnd(err, len(in.pushes)+len(in.supplies)) < slog.LevelWarn {
+	if endLogLevel(err, len(in.pushes)+len(in.servedReads)) < slog.LevelWarn {
 		p.log.Info("connection of a peer closed", "peer", in.conn.RemoteAddr())
 		err = nil
 	}
@@ -283,10 +283,10 @@ func (in *Incoming) end(err error) error {
 	for _, push := range in.pushes {
 		push.abort(effects.PeerLost)
 	}
-	for _, supply := range in.supplies {
+	for _, supply := range in.servedReads {
 		supply.abort(effects.PeerLost)
 	}
-	in.moved.Broadcast()
+	in.changed.Broadcast()
 	p.mu.Unlock()
 	in.receiver.Close()
 
@@ -301,21 +301,21 @@ func (in *Incoming) end(err error) error {
 }
 
 // WaitIdle waits until no page is being stored for the link. The link must be ending.
-func (in *Incoming) Still() {
+func (in *Incoming) WaitIdle() {
 	in.plane.mu.Lock()
 	defer in.plane.mu.Unlock()
 	for in.storing > 0 {
-		in.moved.Wait()
+		in.changed.Wait()
 	}
 }
 
 // FindPush waits until the peer has requested the push with that number, and returns it; it returns nil if that push
 // has ended or was refused. It reports false if the link ends first.
-func (in *Incoming) Find(number uint64) (*Push, bool) {
+func (in *Incoming) FindPush(number uint64) (*Push, bool) {
 	in.plane.mu.Lock()
 	defer in.plane.mu.Unlock()
-	for in.last < number && !in.lost {
-		in.moved.Wait()
+	for in.lastRequest < number && !in.lost {
+		in.changed.Wait()
 	}
 	return in.pushes[number], !in.lost
 }

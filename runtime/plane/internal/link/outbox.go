@@ -15,11 +15,11 @@ type outbox struct {
 	conn  net.Conn
 	stall time.Duration // how long one write may take
 	// writeNow writes as much as the kernel takes at once. If it fails, the goroutine will meet the same error.
-	now func(b []byte) (n int)
+	writeNow func(b []byte) (n int)
 
 	mu      sync.Mutex
 	ready   sync.Cond
-	items   []item
+	items   []queuedFrame
 	max     int
 	writing bool // the goroutine is writing a frame that is no longer in items
 	closed  bool
@@ -27,11 +27,11 @@ type outbox struct {
 
 // maxImmediateBytes is the length of the longest frame that is written at once: the caller may hold the plane's mutex
 // meanwhile.
-const nowBytes = 4 << 10
+const maxImmediateBytes = 4 << 10
 
 // A queuedFrame is one frame to be written. If before is set, it is called right before the write and decides whether
 // the frame is written at all. If after is set, it is called when the frame has been written.
-type item struct {
+type queuedFrame struct {
 	frame  []byte
 	before func() bool
 	after  func()
@@ -39,33 +39,33 @@ type item struct {
 
 func newOutbox(conn net.Conn, limit int, stall time.Duration) *outbox {
 	raw := nowait.Raw(conn)
-	o := &outbox{conn: conn, stall: stall, max: limit, now: func(b []byte) int { return nowait.Write(raw, b) }}
+	o := &outbox{conn: conn, stall: stall, max: limit, writeNow: func(b []byte) int { return nowait.Write(raw, b) }}
 	o.ready.L = &o.mu
 	return o
 }
 
 // sendState says how far a frame has come when put returns.
-type leaving uint8
+type sendState uint8
 
 const (
-	queued leaving = iota
-	begun          // some of it has been written; the rest follows without a call of before
-	gone           // all of it has been written; the caller must call after
+	queued     sendState = iota
+	partlySent           // some of it has been written; the rest follows without a call of before
+	sent                 // all of it has been written; the caller must call after
 )
 
 // put writes a frame or queues it. It fails if the outbox is closed or full. A frame that can be written at once is
 // written without a call of before, so the caller must have checked the same condition.
-func (o *outbox) put(it item) (how leaving, ok bool) {
+func (o *outbox) put(it queuedFrame) (how sendState, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed || len(o.items) >= o.max {
 		return queued, false
 	}
-	if len(it.frame) <= nowBytes && len(o.items) == 0 && !o.writing {
-		if n := o.now(it.frame); n == len(it.frame) {
-			return gone, true
+	if len(it.frame) <= maxImmediateBytes && len(o.items) == 0 && !o.writing {
+		if n := o.writeNow(it.frame); n == len(it.frame) {
+			return sent, true
 		} else if n > 0 {
-			how, it.frame, it.before = begun, it.frame[n:], nil
+			how, it.frame, it.before = partlySent, it.frame[n:], nil
 		}
 	}
 	o.items = append(o.items, it)
@@ -92,7 +92,7 @@ func (o *outbox) run() {
 		o.mu.Unlock()
 
 		if it.before != nil && !it.before() {
-			o.written()
+			o.doneWriting()
 			continue
 		}
 		if err := o.conn.SetWriteDeadline(time.Now().Add(o.stall)); err != nil {
@@ -105,14 +105,14 @@ func (o *outbox) run() {
 		if err := o.conn.SetWriteDeadline(time.Time{}); err != nil {
 			return
 		}
-		o.written()
+		o.doneWriting()
 		if it.after != nil {
 			it.after()
 		}
 	}
 }
 
-func (o *outbox) written() {
+func (o *outbox) doneWriting() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.writing = false

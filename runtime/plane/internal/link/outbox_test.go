@@ -28,32 +28,32 @@ func socketPair(t *testing.T) (ours, theirs net.Conn) {
 		_ = file.Close()
 		t.Cleanup(func() { _ = ends[i].Close() })
 	}
-	if err := ends[1].SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // Which ends only a test that fails.
+	if err := ends[1].SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // It ends only a test that fails.
 		t.Fatal(err)
 	}
 	return ends[0], ends[1]
 }
 
-// A small frame leaves at once, without a goroutine that writes; a large one does not, nor one behind it, whose before
-// is asked when its turn comes.
-func TestASmallFrameLeavesAtOnce(t *testing.T) {
+// A small frame is written at once, without the writing goroutine. A large frame is not, nor a frame behind it, whose
+// before is called when its turn comes.
+func TestSmallFrameIsWrittenAtOnce(t *testing.T) {
 	ours, theirs := socketPair(t)
 	o := newOutbox(ours, 8, time.Minute)
-	if how, ok := o.put(item{frame: []byte("at once")}); !ok || how != gone {
+	if how, ok := o.put(queuedFrame{frame: []byte("at once")}); !ok || how != sent {
 		t.Fatalf("it is %d, %v", how, ok)
 	}
 	got := make([]byte, 16)
 	if n, err := theirs.Read(got); err != nil || string(got[:n]) != "at once" {
 		t.Fatalf("%q, %v", got[:n], err)
 	}
-	large, asked := bytes.Repeat([]byte("x"), nowBytes+1), 0
-	if how, ok := o.put(item{frame: large}); !ok || how != queued {
+	large, asked := bytes.Repeat([]byte("x"), maxImmediateBytes+1), 0
+	if how, ok := o.put(queuedFrame{frame: large}); !ok || how != queued {
 		t.Errorf("a large one is %d, %v", how, ok)
 	}
-	if how, ok := o.put(item{frame: []byte("no"), before: func() bool { asked++; return false }}); !ok || how != queued {
+	if how, ok := o.put(queuedFrame{frame: []byte("no"), before: func() bool { asked++; return false }}); !ok || how != queued {
 		t.Errorf("one behind a large one is %d, %v", how, ok)
 	}
-	if how, ok := o.put(item{frame: []byte("last")}); !ok || how != queued {
+	if how, ok := o.put(queuedFrame{frame: []byte("last")}); !ok || how != queued {
 		t.Errorf("the last one is %d, %v", how, ok)
 	}
 	var writer sync.WaitGroup
@@ -67,16 +67,16 @@ func TestASmallFrameLeavesAtOnce(t *testing.T) {
 	writer.Wait()
 }
 
-// Of a frame that the system takes a part of, the rest follows, before all others and whatever else was to be asked.
-func TestAFrameThatBeginsIsEnded(t *testing.T) {
+// If the kernel takes a part of a frame, the rest follows before all other frames, without another call of before.
+func TestRestOfAFrameFollows(t *testing.T) {
 	ours, theirs := socketPair(t)
 	o := newOutbox(ours, 8, time.Minute)
-	all := o.now
-	o.now = func(b []byte) int { return all(b[:3]) }
-	if how, ok := o.put(item{frame: []byte("begun"), before: func() bool { return false }}); !ok || how != begun {
+	all := o.writeNow
+	o.writeNow = func(b []byte) int { return all(b[:3]) }
+	if how, ok := o.put(queuedFrame{frame: []byte("begun"), before: func() bool { return false }}); !ok || how != partlySent {
 		t.Fatalf("it is %d, %v", how, ok)
 	}
-	if how, ok := o.put(item{frame: []byte(" and behind it")}); !ok || how != queued {
+	if how, ok := o.put(queuedFrame{frame: []byte(" and behind it")}); !ok || how != queued {
 		t.Errorf("one behind it is %d, %v", how, ok)
 	}
 	want := []byte("begun and behind it")
@@ -90,7 +90,7 @@ func TestAFrameThatBeginsIsEnded(t *testing.T) {
 	writer.Wait()
 }
 
-// noting is a connection that notes its last write deadline.
+// noting is a connection that records its last write deadline.
 type noting struct {
 	net.Conn
 	mu   sync.Mutex
@@ -104,16 +104,16 @@ func (n *noting) SetWriteDeadline(t time.Time) error {
 	return n.Conn.SetWriteDeadline(t)
 }
 
-// The deadline of a frame that had to wait does not outlast it: with one that is over, no frame would leave at once.
-func TestNoDeadlineOutlastsItsFrame(t *testing.T) {
+// The write deadline of a queued frame is cleared afterwards; an expired one would prevent immediate writes.
+func TestWriteDeadlineIsCleared(t *testing.T) {
 	ours, theirs := socketPair(t)
 	conn := &noting{Conn: ours}
 	o := newOutbox(conn, 8, time.Minute)
 	left := make(chan struct{})
-	o.put(item{frame: make([]byte, nowBytes+1), after: func() { close(left) }})
+	o.put(queuedFrame{frame: make([]byte, maxImmediateBytes+1), after: func() { close(left) }})
 	var writer sync.WaitGroup
 	writer.Go(o.run)
-	if _, err := io.ReadFull(theirs, make([]byte, nowBytes+1)); err != nil {
+	if _, err := io.ReadFull(theirs, make([]byte, maxImmediateBytes+1)); err != nil {
 		t.Fatal(err)
 	}
 	<-left

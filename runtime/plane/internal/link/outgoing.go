@@ -33,27 +33,27 @@ type Outgoing struct {
 	welcome Welcome
 
 	// The fields below are guarded by the plane's mutex.
-	last      uint64               // number of the newest transfer
-	transfers map[uint64]*Transfer // not ended
-	left      sync.Cond            // signalled when accesses changes
-	busy      int                  // accesses of this process to our pages in progress
-	ending    bool                 // no further access begins
-	dropped   bool                 // the machine sent Drop
-	lost      bool                 // everything has ended; the link is kept until Drop
+	lastTransfer uint64               // number of the newest transfer
+	transfers    map[uint64]*Transfer // not ended
+	changed      sync.Cond            // signalled when accesses changes
+	accesses     int                  // accesses of this process to our pages in progress
+	ending       bool                 // no further access begins
+	dropped      bool                 // the machine sent Drop
+	lost         bool                 // everything has ended; the link is kept until Drop
 }
 
 // Hello returns the hello that was sent to the peer.
 func (o *Outgoing) Hello() Hello { return o.hello }
 
 // ProvenHello returns the first frame of a connection of the link, with its proof.
-func (o *Outgoing) Greeting(kind Kind) Hello {
+func (o *Outgoing) ProvenHello(kind Kind) Hello {
 	h := o.hello
 	h.Proof = h.Prove(kind, o.token)
 	return h
 }
 
 // PeerBuffer describes the peer's pool.
-func (o *Outgoing) Peer() effects.Buffer { return o.welcome.Buffer }
+func (o *Outgoing) PeerBuffer() effects.Buffer { return o.welcome.Buffer }
 
 // Pool returns the pool that pushes read from and reads store into.
 func (o *Outgoing) Pool() *plane.Pool { return o.plane.env.Pool }
@@ -106,7 +106,7 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 		if p.closed {
 			code = effects.Closed
 		}
-		p.complain(peer, blob, code, err)
+		p.logImportFailure(peer, blob, code, err)
 		p.imports--
 		p.post(&effects.Imported{Corr: corr, Code: code})
 		p.mu.Unlock()
@@ -124,17 +124,17 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 
 // ErrOtherHost says that the peer is on another host, which this kind of plane cannot reach. It is not worth a
 // warning, because another plane reaches the peer.
-var ErrElsewhere = errors.New("the peer is on another host; use another plane")
+var ErrOtherHost = errors.New("the peer is on another host; use another plane")
 
 // logImportFailure logs why a link to a peer could not be opened. It warns unless this node ended the attempt itself
 // or the peer is outside of this plane's reach.
-func (p *Plane) complain(peer effects.Incarnation, blob []byte, code effects.Code, err error) {
-	if code == effects.Closed || errors.Is(err, ErrElsewhere) {
+func (p *Plane) logImportFailure(peer effects.Incarnation, blob []byte, code effects.Code, err error) {
+	if code == effects.Closed || errors.Is(err, ErrOtherHost) {
 		p.log.Debug("no link to a peer", "err", err)
 		return
 	}
 	_, address, _ := framing.ParseBlob(blob)
-	p.seldom.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", peer[:4]), "address", address,
+	p.limitedLog.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", peer[:4]), "address", address,
 		"err", err)
 }
 
@@ -157,9 +157,9 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 		// Each transfer has at most its push and its cancel in the outbox.
 		out: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
-	o.left.L = &p.mu
+	o.changed.L = &p.mu
 	o.hello.Session = uuid.New()
-	files, err := o.shakeHands()
+	files, err := o.handshake()
 	for _, file := range files {
 		defer file.Close()
 	}
@@ -167,7 +167,7 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 		_ = conn.Close()
 		return nil, err
 	}
-	if o.sender, err = p.medium.Depart(ctx, o, address, files); err != nil {
+	if o.sender, err = p.medium.NewSender(ctx, o, address, files); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -180,17 +180,18 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 
 // handshake sends a hello and reads the welcome. The returned files were passed beside the welcome; the caller closes
 // them, even if an error is returned.
-func (o *Outgoing) shakeHands() (files []*os.File, err error) {
+func (o *Outgoing) handshake() (files []*os.File, err error) {
 	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.Handshake)); err != nil {
 		return nil, err
 	}
-	if err := o.plane.medium.Greet(o.conn, AppendHello(nil, KindHello, o.Greeting(KindHello)), o.Pool()); err != nil {
+	hello := AppendHello(nil, KindHello, o.ProvenHello(KindHello))
+	if err := o.plane.medium.SendHello(o.conn, hello, o.Pool()); err != nil {
 		return nil, err
 	}
-	kind, body, files, err := o.plane.medium.Greeted(o.conn)
+	kind, body, files, err := o.plane.medium.ReadFirstFrame(o.conn)
 	if errors.Is(err, io.EOF) {
-		return files, fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another "+
-			"version: %w", err)
+		return files, fmt.Errorf("the peer closed the connection instead of sending a welcome; see its log: it may be "+
+			"of another version: %w", err)
 	}
 	if err != nil {
 		return files, err
@@ -203,12 +204,13 @@ func (o *Outgoing) shakeHands() (files []*os.File, err error) {
 	case err != nil:
 		return files, refuse(effects.Malformed, err)
 	case w.Code != effects.OK:
-		return files, refuse(heard(w.Code, welcomeCodes), errors.New("the peer refused the link; see its log"))
+		return files, refuse(allowedCode(w.Code, welcomeCodes), errors.New("the peer refused the link; see its log"))
 	case w.From != o.hello.To:
 		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x... answered where %x... was expected", w.From[:4],
 			o.hello.To[:4]))
 	case !identity.Same(w.Proof, w.Prove(&o.hello, o.token)):
-		return files, refuse(effects.Refused, fmt.Errorf("who answered as %x... does not prove it", w.From[:4]))
+		return files, refuse(effects.Refused,
+			fmt.Errorf("the peer that answered as %x... does not prove its identity", w.From[:4]))
 	}
 	o.welcome = w
 	return files, o.conn.SetDeadline(time.Time{})
@@ -245,15 +247,15 @@ func (o *Outgoing) read() error {
 		if err != nil {
 			return err
 		}
-		code = heard(code, doneCodes)
+		code = allowedCode(code, doneCodes)
 		o.plane.step.Hold()
 		o.plane.mu.Lock()
 		if t := o.transfers[number]; t != nil && t.read != nil {
-			err = t.read.hear(code)
+			err = t.read.handleDone(code)
 		} else if t != nil {
-			err = t.hear(code)
-		} else if number == 0 || number > o.last {
-			err = fmt.Errorf("%w: done of transfer %d; the newest is %d", ErrMalformed, number, o.last)
+			err = t.handleDone(code)
+		} else if number == 0 || number > o.lastTransfer {
+			err = fmt.Errorf("%w: done of transfer %d; the newest is %d", ErrMalformed, number, o.lastTransfer)
 		}
 		o.plane.mu.Unlock()
 		o.plane.step.Step()
@@ -272,7 +274,7 @@ func (o *Outgoing) end(err error) {
 	if p.closed {
 		code = effects.Closed
 	}
-	level := levelOfEnd(err, len(o.transfers))
+	level := endLogLevel(err, len(o.transfers))
 	for _, t := range o.transfers {
 		t.finish(code)
 	}
@@ -289,7 +291,7 @@ func (o *Outgoing) end(err error) {
 
 // endLogLevel returns the level at which the end of a link is logged. A peer that closes between two frames with
 // nothing in progress has left in the normal way; any other end means that the peer was lost.
-func levelOfEnd(err error, inProgress int) slog.Level {
+func endLogLevel(err error, inProgress int) slog.Level {
 	if inProgress == 0 && errors.Is(err, io.EOF) {
 		return slog.LevelInfo
 	}

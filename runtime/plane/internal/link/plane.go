@@ -9,7 +9,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/internal/door"
-	"github.com/kvferry/kvferry/runtime/internal/seldom"
+	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 	"github.com/kvferry/kvferry/runtime/internal/stepper"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -17,32 +17,32 @@ import (
 
 // A Plane implements plane.Plane over a Medium.
 type Plane struct {
-	name   string
-	env    plane.Env
-	medium Medium
-	step   stepper.Stepper // the sink's stepper
-	log    *slog.Logger
-	seldom *seldom.Log
-	blob   []byte
+	name       string
+	env        plane.Env
+	medium     Medium
+	step       stepper.Stepper // the sink's stepper
+	log        *slog.Logger
+	limitedLog *loglimit.Log
+	blob       []byte
 
 	door    *door.Door // admits the connections of peers
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	closing sync.Once
-	joined  chan struct{} // closed when everything has ended
+	stopped chan struct{} // closed when everything has ended
 
 	mu     sync.Mutex
 	closed bool
 
-	imports   int // outgoing links and attempts to open one; at most Bounds.Links
-	links     map[effects.Link]*Outgoing
-	transfers map[effects.Corr]*Transfer // not ended; at most Bounds.Transfers
-	last      uint64                     // number of the newest transfer on any link; permits do not name a link
+	imports      int // outgoing links and attempts to open one; at most Bounds.Links
+	links        map[effects.Link]*Outgoing
+	transfers    map[effects.Corr]*Transfer // not ended; at most Bounds.Transfers
+	lastTransfer uint64                     // number of the newest transfer on any link; permits do not name a link
 
-	incoming map[[16]byte]*Incoming
-	arrivals uint64                    // number of the newest incoming link
-	landings map[effects.Landing]*Push // posted as Landed, not confirmed
+	incoming     map[[16]byte]*Incoming
+	lastIncoming uint64                    // number of the newest incoming link
+	landings     map[effects.Landing]*Push // posted as Landed, not confirmed
 }
 
 // Config is what a medium's package passes to Open.
@@ -52,7 +52,7 @@ type Config struct {
 	Medium     Medium
 	Listener   net.Listener // owned by the Plane after Open
 	Address    string       // the address that peers dial
-	StreamsMax int          // connections of one link beside its first
+	MaxStreams int          // connections of one link beside its first
 }
 
 // Open starts a plane that accepts peers on the listener.
@@ -64,13 +64,13 @@ func Open(c Config) (*Plane, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Plane{
 		name: c.Name, env: c.Env, medium: c.Medium, step: stepper.Of(c.Env.Sink), log: c.Env.Log.With("plane", c.Name),
-		door: door.New(admission(c)), ctx: ctx, cancel: cancel, joined: make(chan struct{}),
+		door: door.New(admission(c)), ctx: ctx, cancel: cancel, stopped: make(chan struct{}),
 		links:     map[effects.Link]*Outgoing{},
 		transfers: map[effects.Corr]*Transfer{},
 		incoming:  map[[16]byte]*Incoming{},
 		landings:  map[effects.Landing]*Push{},
 	}
-	p.seldom = seldom.New(p.log)
+	p.limitedLog = loglimit.New(p.log)
 	p.blob = framing.AppendBlob(nil, c.Address)
 	p.door.Serve(c.Listener, "plane "+c.Name, p.handle)
 	return p, nil
@@ -89,22 +89,21 @@ func (p *Plane) post(ev effects.Event) { p.env.Sink.Post(ev) }
 // may be closed in favour of another one. A proven connection is never closed in favour of an unproven one.
 func admission(c Config) door.Config {
 	b := c.Env.Bounds
-	total := b.Links * (c.StreamsMax + 1)
-	limit, _, err := door.Room()
+	total := b.Links * (c.MaxStreams + 1)
+	limit, _, err := door.FileLimit()
 	if err != nil {
 		c.Env.Log.Warn("the limit of open files is not known", "plane", c.Name, "err", err)
 		limit = 1024
 	}
 	if few := max(limit/4, 8); total > few {
-		if few < 2*(c.StreamsMax+1) {
-			c.Env.Log.Warn("this process may open few files: more peers than that find no place", "plane", c.Name, "files_max",
-				limit,
-				"connections_of_peers_max", few, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
+		if few < 2*(c.MaxStreams+1) {
+			c.Env.Log.Warn("this process may open few files, which limits the connections of peers", "plane", c.Name,
+				"files_max", limit, "connections_of_peers_max", few, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
 		}
 		total = few
 	}
-	address := total - total/reserved
-	if c.StreamsMax == 0 { // Peers on this host have no addresses.
+	address := total - total/addressReserve
+	if c.MaxStreams == 0 { // Peers on this host have no addresses.
 		address = total
 	}
 	strangers := min(b.Strangers, max(total/2, 1))
@@ -125,13 +124,13 @@ func (p *Plane) Close(ctx context.Context) error {
 		go func() {
 			_ = p.door.Close(context.Background()) // Closing a listener fails only if it is closed already.
 			p.wg.Wait()
-			p.seldom.End()
+			p.limitedLog.End()
 			p.medium.Close()
-			close(p.joined)
+			close(p.stopped)
 		}()
 	})
 	select {
-	case <-p.joined:
+	case <-p.stopped:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("plane %s is still closing: %w", p.name, ctx.Err())

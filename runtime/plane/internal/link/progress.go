@@ -5,14 +5,14 @@ import "github.com/kvferry/kvferry/effects"
 // progress records how far a batch has come that a peer requested. It is used under the plane's mutex.
 type progress struct {
 	begun, whole   []bool // for each pair
-	left           int    // pairs that are not whole
-	busy           int    // pairs being moved
+	remaining      int    // pairs that are not whole
+	moving         int    // pairs being moved
 	stopped, ended bool
 	code           effects.Code // why the batch stopped
 }
 
 func newProgress(pairs int) progress {
-	return progress{begun: make([]bool, pairs), whole: make([]bool, pairs), left: pairs}
+	return progress{begun: make([]bool, pairs), whole: make([]bool, pairs), remaining: pairs}
 }
 
 // begin reports whether pair i is still wanted and has not been begun, and marks it as begun.
@@ -21,20 +21,20 @@ func (p *progress) begin(i int) bool {
 		return false
 	}
 	p.begun[i] = true
-	p.busy++
+	p.moving++
 	return true
 }
 
 // end records that pair i is no longer being moved. If the code is OK, the pair is whole; otherwise no further pair
 // begins.
 func (p *progress) end(i int, code effects.Code) {
-	p.busy--
+	p.moving--
 	if code != effects.OK {
 		p.stop(code)
 		return
 	}
 	p.whole[i] = true
-	p.left--
+	p.remaining--
 }
 
 // stop lets no further pair begin. The first code given is kept as the reason.
@@ -45,8 +45,8 @@ func (p *progress) stop(code effects.Code) {
 }
 
 // finish reports, once, that the batch has ended: all pairs are whole, or it has stopped and no pair is being moved.
-func (p *progress) over() bool {
-	if p.ended || p.busy > 0 || p.left > 0 && !p.stopped {
+func (p *progress) finish() bool {
+	if p.ended || p.moving > 0 || p.remaining > 0 && !p.stopped {
 		return false
 	}
 	p.ended = true

@@ -57,19 +57,19 @@ func (p *Push) Permit() (slot uint32, number uint64) { return p.slot, p.number }
 func (p *Push) Claim() *plane.WriteClaim { return p.claim }
 
 // acceptPush admits a push that a peer requests, or answers with the reason for refusing it.
-func (in *Incoming) push(a Ask) error {
+func (in *Incoming) acceptPush(a TransferRequest) error {
 	p := in.plane
 	p.mu.Lock()
-	if err := in.next(a.Transfer); err != nil {
+	if err := in.advance(a.Transfer); err != nil {
 		p.mu.Unlock()
 		return err
 	}
-	push, code := in.admit(a)
+	push, code := in.admitPush(a)
 	if code == effects.OK {
 		in.pushes[a.Transfer] = push
 		in.pages += len(a.Pairs)
 	} else {
-		in.answer(a.Transfer, code)
+		in.sendDone(a.Transfer, code)
 	}
 	p.mu.Unlock()
 	if code == effects.OK {
@@ -78,11 +78,11 @@ func (in *Incoming) push(a Ask) error {
 	return nil
 }
 
-func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
-	if in.full(len(a.Pairs)) {
+func (in *Incoming) admitPush(a TransferRequest) (*Push, effects.Code) {
+	if in.atLimit(len(a.Pairs)) {
 		return nil, effects.TooMany
 	}
-	if !in.receiver.Permits(a.Slot) {
+	if !in.receiver.HasPermit(a.Slot) {
 		return nil, effects.Invalid
 	}
 	pool := in.plane.env.Pool
@@ -132,19 +132,19 @@ func (p *Push) End(i int, code effects.Code) {
 	p.link.plane.mu.Lock()
 	defer p.link.plane.mu.Unlock()
 	p.link.storing--
-	p.link.moved.Broadcast()
+	p.link.changed.Broadcast()
 	p.end(i, code)
-	p.maybeEnd()
+	p.endIfFinished()
 }
 
 // abort ends the push soon: no further page is begun.
 func (p *Push) abort(code effects.Code) {
 	p.stop(code)
-	p.maybeEnd()
+	p.endIfFinished()
 }
 
-func (p *Push) maybeEnd() {
-	if !p.over() {
+func (p *Push) endIfFinished() {
+	if !p.finish() {
 		return
 	}
 	delete(p.link.pushes, p.number)
@@ -171,5 +171,5 @@ func (p *Plane) Confirm(landing effects.Landing, code effects.Code) {
 	if push.code != effects.OK {
 		code = push.code // Some pages are missing, whatever the machine decided about the others.
 	}
-	push.link.answer(push.number, code)
+	push.link.sendDone(push.number, code)
 }

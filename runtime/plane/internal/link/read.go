@@ -12,17 +12,17 @@ type Read struct {
 	*Transfer
 
 	// The fields below are guarded by the plane's mutex.
-	begun   []bool // for each pair: the peer has begun to send it
-	missing int    // pairs that are not whole
-	sent    bool   // the peer has reported success, or reports nothing on this plane
+	begun     []bool // for each pair: the peer has begun to send it
+	missing   int    // pairs that are not whole
+	confirmed bool   // the peer has reported success, or reports nothing on this plane
 }
 
 // startRead reads pages of the peer, or requests them from it.
-func (o *Outgoing) load(t *Transfer) {
+func (o *Outgoing) startRead(t *Transfer) {
 	r := &Read{Transfer: t, begun: make([]bool, len(t.pairs)), missing: len(t.pairs)}
 	t.read = r
-	if r.sent = !o.sender.Load(r); !r.sent {
-		t.send(KindRead, nil)
+	if r.confirmed = !o.sender.StartRead(r); !r.confirmed {
+		t.sendRequest(KindRead, nil)
 	}
 }
 
@@ -31,7 +31,7 @@ func (r *Read) Grant() effects.GrantID { return r.grant }
 
 // BeginPair records that the peer begins to send pair i. It fails if the peer has sent this pair before: bytes that
 // arrive after the read has completed would be stored into a page that may belong to another transfer by then (M3).
-func (r *Read) Expect(i int) error {
+func (r *Read) BeginPair(i int) error {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
 	if r.begun[i] {
@@ -42,11 +42,11 @@ func (r *Read) Expect(i int) error {
 }
 
 // PairStored records that a pair has been stored to its last byte. It must be called once for each pair.
-func (r *Read) Whole() {
+func (r *Read) PairStored() {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
 	r.missing--
-	r.maybeEnd()
+	r.endIfComplete()
 }
 
 // Fail ends the read.
@@ -57,32 +57,33 @@ func (r *Read) Fail(code effects.Code) {
 }
 
 // handleDone processes the peer's done message. Pages may still be on their way.
-func (r *Read) hear(code effects.Code) error {
+func (r *Read) handleDone(code effects.Code) error {
 	if code == effects.Mismatch {
 		code = effects.Refused // Less than the leased bytes may be read.
 	}
-	if code != effects.OK || !r.asked {
-		return r.Transfer.hear(code)
+	if code != effects.OK || !r.requested {
+		return r.Transfer.handleDone(code)
 	}
-	r.sent = true
-	r.maybeEnd()
+	r.confirmed = true
+	r.endIfComplete()
 	return nil
 }
 
-func (r *Read) maybeEnd() {
-	if r.missing == 0 && r.sent {
+func (r *Read) endIfComplete() {
+	if r.missing == 0 && r.confirmed {
 		r.finish(effects.OK)
 	}
 }
 
 // FindRead returns the read with that number, or nil if it has ended. It fails if there was never such a read.
-func (o *Outgoing) Find(number uint64) (*Read, error) {
+func (o *Outgoing) FindRead(number uint64) (*Read, error) {
 	o.plane.mu.Lock()
 	defer o.plane.mu.Unlock()
 	t := o.transfers[number]
 	switch {
-	case number == 0 || number > o.last, t != nil && t.read == nil:
-		return nil, fmt.Errorf("%w: pages for transfer %d, which is no read; the newest is %d", ErrMalformed, number, o.last)
+	case number == 0 || number > o.lastTransfer, t != nil && t.read == nil:
+		return nil, fmt.Errorf("%w: pages for transfer %d, which is no read; the newest is %d", ErrMalformed, number,
+			o.lastTransfer)
 	case t == nil:
 		return nil, nil
 	}
@@ -90,10 +91,10 @@ func (o *Outgoing) Find(number uint64) (*Read, error) {
 }
 
 // WaitIdle waits until this process accesses none of our pages for the link. The link must be ending.
-func (o *Outgoing) Still() {
+func (o *Outgoing) WaitIdle() {
 	o.plane.mu.Lock()
 	defer o.plane.mu.Unlock()
-	for o.busy > 0 {
-		o.left.Wait()
+	for o.accesses > 0 {
+		o.changed.Wait()
 	}
 }

@@ -32,11 +32,11 @@ type Transfer struct {
 	read     *Read // nil if this is a push
 
 	// The fields below are guarded by the plane's mutex.
-	asked, told, ended bool
-	unbegun, unsent    int          // pages of a push that our threads have not begun to send, or have not sent whole
-	busy               int          // accesses of this process to our pages in progress
-	owed               bool         // Settled must be posted when accesses becomes zero
-	code               effects.Code // how the transfer ended
+	requested, confirmed, ended bool
+	unbegun, unsent             int          // pages of a push not begun to be sent, or not sent whole
+	accesses                    int          // accesses of this process to our pages in progress
+	owesSettled                 bool         // Settled must be posted when accesses becomes zero
+	code                        effects.Code // how the transfer ended
 }
 
 // Number returns the number of the transfer.
@@ -57,14 +57,14 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 		p.post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
 		return
 	}
-	p.last++
-	o.last = p.last
-	t := &Transfer{link: o, number: p.last, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs),
+	p.lastTransfer++
+	o.lastTransfer = p.lastTransfer
+	t := &Transfer{link: o, number: p.lastTransfer, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs),
 		gather: e.Gather, notAfter: e.NotAfter}
 	t.gather.Pages = slices.Clone(e.Gather.Pages)
 	o.transfers[t.number], p.transfers[t.corr] = t, t
 	if e.Read {
-		o.load(t)
+		o.startRead(t)
 	} else {
 		o.push(t)
 	}
@@ -85,21 +85,21 @@ func (o *Outgoing) push(t *Transfer) {
 	if t.gather.Layers > 0 {
 		kind = KindGather
 	}
-	t.send(kind, func() { o.sender.Send(t) })
+	t.sendRequest(kind, func() { o.sender.Send(t) })
 }
 
 // sendRequest sends the frame that requests the transfer, or queues it. The function after is called when the frame
 // has been sent. The caller has checked the transfer's deadline under the same hold of the plane's mutex.
-func (t *Transfer) send(kind Kind, after func()) {
-	frame := appendAsk(nil, kind, Ask{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs,
+func (t *Transfer) sendRequest(kind Kind, after func()) {
+	frame := appendRequest(nil, kind, TransferRequest{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs,
 		Gather: t.gather})
-	how, ok := t.link.out.put(item{frame: frame, before: t.ask, after: after})
+	how, ok := t.link.out.put(queuedFrame{frame: frame, before: t.checkRequest, after: after})
 	if !ok {
 		t.finish(effects.PeerLost)
 		return
 	}
-	t.asked = how != queued
-	if how == gone && after != nil {
+	t.requested = how != queued
+	if how == sent && after != nil {
 		after()
 	}
 }
@@ -141,14 +141,14 @@ func (p *Plane) admit(o *Outgoing, e *effects.Transfer) effects.Code {
 }
 
 // checkRequest is the last check before the frame is sent. It reports whether the transfer is still wanted.
-func (t *Transfer) ask() bool {
+func (t *Transfer) checkRequest() bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
 	if !t.ended && plane.Now() > t.notAfter {
 		t.finish(effects.Expired)
 	}
-	t.asked = !t.ended
-	return t.asked
+	t.requested = !t.ended
+	return t.requested
 }
 
 // Begin is the last check before this process reads so many consecutive pages of ours, or stores into them. It
@@ -162,8 +162,8 @@ func (t *Transfer) Begin(pages int) bool {
 	if t.ended || t.link.ending {
 		return false
 	}
-	t.busy++
-	t.link.busy++
+	t.accesses++
+	t.link.accesses++
 	if t.read == nil {
 		t.unbegun -= pages
 	}
@@ -174,7 +174,7 @@ func (t *Transfer) Begin(pages int) bool {
 func (t *Transfer) End() {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
-	t.leave()
+	t.endAccess()
 }
 
 // Sent is like End, for pages of a push that have been sent to their last byte.
@@ -182,15 +182,15 @@ func (t *Transfer) Sent(pages int) {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
 	t.unsent -= pages
-	t.leave()
-	t.maybeEnd()
+	t.endAccess()
+	t.endIfComplete()
 }
 
-func (t *Transfer) leave() {
-	t.link.busy--
-	t.link.left.Broadcast()
-	if t.busy--; t.busy == 0 && t.owed {
-		t.owed = false
+func (t *Transfer) endAccess() {
+	t.link.accesses--
+	t.link.changed.Broadcast()
+	if t.accesses--; t.accesses == 0 && t.owesSettled {
+		t.owesSettled = false
 		t.link.plane.post(&effects.Settled{Corr: t.corr, Code: t.code})
 	}
 }
@@ -198,24 +198,24 @@ func (t *Transfer) leave() {
 // handleDone processes the peer's done message for a transfer. An honest peer sends it only after it was requested,
 // and confirms a push only when it has every page: then no page is left to begin, and a thread that is still
 // accessing one is about to end its access.
-func (t *Transfer) hear(code effects.Code) error {
+func (t *Transfer) handleDone(code effects.Code) error {
 	switch {
-	case !t.asked:
+	case !t.requested:
 		return fmt.Errorf("%w: done of transfer %d, which was not requested yet", ErrMalformed, t.number)
 	case code != effects.OK:
 		t.finish(code)
 	case t.unbegun > 0:
-		return fmt.Errorf("%w: transfer %d is said to be whole, and %d of its %d pages have not been sent",
+		return fmt.Errorf("%w: the peer confirms transfer %d, and %d of its %d pages have not been sent",
 			ErrMalformed, t.number, t.unbegun, len(t.pairs))
 	default:
-		t.told = true
-		t.maybeEnd()
+		t.confirmed = true
+		t.endIfComplete()
 	}
 	return nil
 }
 
-func (t *Transfer) maybeEnd() {
-	if t.told && t.unsent == 0 && t.busy == 0 {
+func (t *Transfer) endIfComplete() {
+	if t.confirmed && t.unsent == 0 && t.accesses == 0 {
 		t.finish(effects.OK)
 	}
 }
@@ -235,8 +235,8 @@ func (t *Transfer) stop(code effects.Code) {
 		return
 	}
 	t.finish(code)
-	if t.asked {
-		if _, ok := t.link.out.put(item{frame: appendCancel(nil, t.number)}); !ok {
+	if t.requested {
+		if _, ok := t.link.out.put(queuedFrame{frame: appendCancel(nil, t.number)}); !ok {
 			t.link.Fail()
 		}
 	}
@@ -256,7 +256,7 @@ func (t *Transfer) finish(code effects.Code) {
 	if t.permits != nil {
 		t.permits.Withdraw(t.slot)
 	}
-	settled := t.busy == 0
-	t.owed = !settled
+	settled := t.accesses == 0
+	t.owesSettled = !settled
 	t.link.plane.post(&effects.TransferDone{Corr: t.corr, Code: code, Settled: settled, At: plane.Now()})
 }

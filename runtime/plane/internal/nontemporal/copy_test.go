@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every byte arrives and none beside them changes, whatever the alignment of both ends.
+// Every byte is copied and none beside them changes, whatever the alignment of both ends.
 func TestCopyIsCopy(t *testing.T) {
 	const room = 3 * pieceBytes
 	memory := make([]byte, 2*room)
@@ -53,8 +53,8 @@ func TestLengthsMustMatch(t *testing.T) {
 	Copy(make([]byte, 8), make([]byte, 9))
 }
 
-// BenchmarkHot copies the same bytes again and again: below the size of the caches Go's copy wins,
-// which is why small pushes do not come here.
+// BenchmarkHot copies the same bytes again and again. Below the size of the caches Go's copy wins, which is why small
+// pushes do not use this package.
 func BenchmarkHot(b *testing.B) {
 	for _, size := range []int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20} {
 		src, dst := bytes.Repeat([]byte{1}, size), bytes.Repeat([]byte{2}, size)
@@ -62,7 +62,7 @@ func BenchmarkHot(b *testing.B) {
 			name string
 			copy func(dst, src []byte)
 		}{{"go", func(dst, src []byte) {
-			const page = 64 << 10 // What a small page is: Go's copy goes around the caches itself from 1 MiB on.
+			const page = 64 << 10 // The size of a small page: Go's copy goes around the caches itself from 1 MiB on.
 			for at := 0; at < len(dst); at += page {
 				copy(dst[at:min(at+page, len(dst))], src[at:])
 			}

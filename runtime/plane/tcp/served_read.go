@@ -9,9 +9,9 @@ import (
 )
 
 // serveReads writes the pages of the peer's reads to a stream, until the stream or the link ends.
-func (r *receiver) supply(st *stream) {
+func (r *receiver) serveReads(st *stream) {
 	for {
-		s, pages, ok := r.supplies.take()
+		s, pages, ok := r.reads.take()
 		if !ok {
 			return
 		}
@@ -29,15 +29,15 @@ func (r *receiver) supply(st *stream) {
 // send writes the pages of a run, and returns how many it wrote completely. If their lease is revoked meanwhile, it
 // fills the rest of the current page with zeros, because the peer was told the page's length and must find the next
 // header behind it.
-func (r *receiver) send(st *stream, s *link.Supply, of run) (whole int, code effects.Code) {
+func (r *receiver) send(st *stream, s *link.ServedRead, of pageRun) (whole int, code effects.Code) {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(r.in.Bounds().Stall)); err != nil {
 		return 0, effects.PeerLost
 	}
 	pairs := s.Pairs()[of.first : of.first+of.pages]
 	for i, pair := range pairs {
-		st.headOf(i, s.Number(), uint32(of.first+i), pair.Local.Length)
+		st.setHead(i, s.Number(), uint32(of.first+i), pair.Local.Length)
 	}
-	loan := s.Loan()
+	loan := s.Claim()
 	whole, n, err := st.send(pairs, func(i int) []byte { return loan.Hold(of.first + i) }, loan.Release)
 	switch {
 	case err != nil:
@@ -62,11 +62,11 @@ func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func
 	var sendErr error
 	err = s.raw.Write(func(fd uintptr) bool {
 		for whole < len(pairs) {
-			held := s.hold(pairs, whole, n, hold)
+			held := s.holdParts(pairs, whole, n, hold)
 			if held == 0 {
 				return true
 			}
-			wrote, e := s.calls.send(int(fd), s.parts)
+			wrote, e := s.socketCalls.send(int(fd), s.parts)
 			for range held {
 				unhold()
 			}
@@ -94,16 +94,16 @@ func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func
 // holdParts collects the parts that are written next: beginning n bytes behind the start of the first page's header,
 // with at most maxHoldBytes of pages. It returns the number of pages that it holds, which is zero if the first one
 // must not be read any more.
-func (s *stream) hold(pairs []effects.Pair, from, n int, hold func(i int) []byte) (held int) {
+func (s *stream) holdParts(pairs []effects.Pair, from, n int, hold func(i int) []byte) (held int) {
 	s.parts = s.parts[:0]
-	for bytes := 0; from < len(pairs) && bytes < holdBytes; from, n = from+1, 0 {
+	for bytes := 0; from < len(pairs) && bytes < maxHoldBytes; from, n = from+1, 0 {
 		page := hold(from)
 		if page == nil {
 			break // What is held already is written, because the lease stood when it was taken.
 		}
 		held++
 		head, at := s.heads[from*headBytes:][:headBytes], max(n-headBytes, 0)
-		part := page[at:min(int(pairs[from].Local.Length), at+holdBytes-bytes)]
+		part := page[at:min(int(pairs[from].Local.Length), at+maxHoldBytes-bytes)]
 		s.parts = append(s.parts, head[min(n, headBytes):], part)
 		bytes += len(part)
 		if at+len(part) < int(pairs[from].Local.Length) {

@@ -33,8 +33,8 @@ const (
 
 // A moverChooser chooses between the ways to copy pages. Which way is faster differs between processors by a third in
 // either direction, so the chooser learns it from the batches that are copied.
-type movers struct {
-	by [ways]plane.Mover
+type moverChooser struct {
+	movers [ways]plane.Mover
 	// largeBytes is the size of the smallest batch whose copy caches do not help.
 	largeBytes uint64
 	batches    atomic.Uint64
@@ -42,27 +42,27 @@ type movers struct {
 }
 
 // moverFor chooses how the pages of a batch are copied.
-func (m *movers) of(pairs []effects.Pair) plane.Mover {
+func (m *moverChooser) moverFor(pairs []effects.Pair) plane.Mover {
 	var bytes uint64
 	for _, pair := range pairs {
 		bytes += uint64(pair.Local.Length)
 	}
 	if bytes < m.largeBytes {
-		return m.by[ordinary]
+		return m.movers[ordinary]
 	}
 	way, timed := m.choose()
 	if !timed {
-		return m.by[way]
+		return m.movers[way]
 	}
 	return func(dst, src []byte) {
 		begin := time.Now()
-		m.by[way](dst, src)
+		m.movers[way](dst, src)
 		m.perByte[way].add(float64(time.Since(begin)) / float64(max(len(dst), 1)))
 	}
 }
 
 // choose returns the way of the next large batch, and whether the batch is timed.
-func (m *movers) choose() (way int, timed bool) {
+func (m *moverChooser) choose() (way int, timed bool) {
 	n := m.batches.Add(1)
 	if n <= compareFirst {
 		return int(n % ways), true

@@ -1,4 +1,4 @@
-package seldom
+package loglimit
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// text is what was written.
+// A text collects what was written.
 type text struct{ logtest.Lines }
 
 func (x *text) log() *Log {
@@ -38,11 +38,11 @@ func TestOneLineForEachCauseAndPeer(t *testing.T) {
 		}
 		s.Warn("bad", "b")
 		s.Warn("worse", "a")
-		time.Sleep(quiet) // Of the bubble's clock.
+		time.Sleep(interval) // of the bubble's clock
 		s.Warn("bad", "a", "port", 7)
 		s.Warn("bad", "a")
 		s.End()
-		s.End() // It has nothing more to tell.
+		s.End() // It has nothing left to write.
 		want := `msg=bad from=a more_since_last_line=0
 msg=bad from=b more_since_last_line=0
 msg=worse from=a more_since_last_line=0
@@ -55,33 +55,33 @@ msg=bad from=a more_since_last_line=1
 	})
 }
 
-// A peer that has many addresses gets one line for all beyond a bound, and no more memory.
+// Peers with many addresses share one line beyond a limit, and take no more memory.
 func TestManyPeersShareALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var x text
 		s := x.log()
-		for i := range 10 * linesMax {
+		for i := range 10 * maxLines {
 			s.Warn("bad", fmt.Sprint(i))
 		}
-		if got := strings.Count(x.String(), "\n"); got != linesMax+1 {
-			t.Errorf("%d lines, and the bound is %d and one", got, linesMax)
+		if got := strings.Count(x.String(), "\n"); got != maxLines+1 {
+			t.Errorf("%d lines, and the bound is %d and one", got, maxLines)
 		}
-		if len(s.lines) > linesMax+1 {
+		if len(s.lines) > maxLines+1 {
 			t.Errorf("%d are kept", len(s.lines))
 		}
-		time.Sleep(quiet)
-		s.Warn("bad", "new") // Those that are old are forgotten for it.
+		time.Sleep(interval)
+		s.Warn("bad", "new") // Expired lines are dropped for it.
 		if len(s.lines) > 2 {
 			t.Errorf("%d are kept after a while", len(s.lines))
 		}
 		s.End()
-		if got := x.String(); !strings.Contains(got, fmt.Sprintf("more_since_last_line=%d\n", 9*linesMax-1)) {
+		if got := x.String(); !strings.Contains(got, fmt.Sprintf("more_since_last_line=%d\n", 9*maxLines-1)) {
 			t.Errorf("nobody says how many were left out: %s", got[strings.LastIndex(strings.TrimSpace(got), "\n"):])
 		}
 	})
 }
 
-func TestNothingIsLostOfMany(t *testing.T) {
+func TestSkippedLinesAreCounted(t *testing.T) {
 	var x text
 	s := x.log()
 	const writers, each = 8, 200

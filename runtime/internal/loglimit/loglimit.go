@@ -1,10 +1,10 @@
-// Package seldom limits the rate of warnings that a peer can cause any number of times: it writes one line for each
+// Package loglimit limits the rate of warnings that a peer can cause any number of times: it writes one line for each
 // cause and peer in 30 seconds, and the next such line says how many were left out.
 //
-//	log := seldom.New(slog.Default())
+//	log := loglimit.New(slog.Default())
 //	log.Warn("a peer cannot be linked to", "10.0.0.7", "err", err) // At most once in 30 s for 10.0.0.7.
 //	defer log.End()                                               // Writes how many lines were left out at last.
-package seldom
+package loglimit
 
 import (
 	"context"
@@ -18,65 +18,65 @@ type Log struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	lines map[line]*since
+	lines map[lineKey]*lineCount
 }
 
-type line struct {
+type lineKey struct {
 	level slog.Level
 	cause string
-	who   string
+	peer  string
 }
 
-type since struct {
+type lineCount struct {
 	at      time.Time
 	skipped uint64
 }
 
 const (
-	quiet    = 30 * time.Second
-	linesMax = 512
+	interval = 30 * time.Second
+	maxLines = 512
 )
 
 // New returns a Log that writes to log, or writes nothing if log is nil.
-func New(log *slog.Logger) *Log { return &Log{log: log, lines: map[line]*since{}} }
+func New(log *slog.Logger) *Log { return &Log{log: log, lines: map[lineKey]*lineCount{}} }
 
 // Warn writes a warning, unless one with the same cause and peer was written in the last 30 seconds. The peer is an
 // address or a name; it is empty if the warning concerns no peer.
-func (s *Log) Warn(cause, who string, attrs ...any) { s.Write(slog.LevelWarn, cause, who, attrs...) }
+func (s *Log) Warn(cause, peer string, attrs ...any) { s.Write(slog.LevelWarn, cause, peer, attrs...) }
 
 // Write is like Warn, for any level.
-func (s *Log) Write(level slog.Level, cause, who string, attrs ...any) {
+func (s *Log) Write(level slog.Level, cause, peer string, attrs ...any) {
 	if s.log == nil || !s.log.Enabled(context.Background(), level) {
 		return
 	}
-	if skipped, write := s.count(line{level, cause, who}, time.Now()); write {
-		if who != "" {
-			attrs = append(attrs, "from", who)
+	if skipped, write := s.count(lineKey{level, cause, peer}, time.Now()); write {
+		if peer != "" {
+			attrs = append(attrs, "from", peer)
 		}
 		s.log.Log(context.Background(), level, cause, append(attrs, "more_since_last_line", skipped)...)
 	}
 }
 
-func (s *Log) count(key line, now time.Time) (skipped uint64, write bool) {
+func (s *Log) count(key lineKey, now time.Time) (skipped uint64, write bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.lines[key]
-	if x != nil && now.Sub(x.at) < quiet {
+	if x != nil && now.Sub(x.at) < interval {
 		x.skipped++
 		return 0, false
 	}
 	if x == nil {
-		if len(s.lines) >= linesMax {
+		if len(s.lines) >= maxLines {
 			// Warnings of so many peers at once share one line for each cause.
-			key.who = ""
-			if x = s.lines[key]; x != nil && now.Sub(x.at) < quiet {
+			key.peer = ""
+			if x = s.lines[key]; x != nil && now.Sub(x.at) < interval {
 				x.skipped++
 				return 0, false
 			}
-			s.forget(now)
+			s.dropExpired(now)
 		}
 		if x == nil {
-			x = &since{}
+			x = &lineCount{}
 			s.lines[key] = x
 		}
 	}
@@ -84,9 +84,9 @@ func (s *Log) count(key line, now time.Time) (skipped uint64, write bool) {
 	return skipped, true
 }
 
-func (s *Log) forget(now time.Time) {
+func (s *Log) dropExpired(now time.Time) {
 	for k, x := range s.lines {
-		if now.Sub(x.at) >= quiet {
+		if now.Sub(x.at) >= interval {
 			delete(s.lines, k)
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Log) forget(now time.Time) {
 
 // End writes how many lines were left out since they were last written.
 func (s *Log) End() {
-	left := map[line]uint64{}
+	left := map[lineKey]uint64{}
 	s.mu.Lock()
 	for k, x := range s.lines {
 		if x.skipped > 0 {
@@ -104,7 +104,7 @@ func (s *Log) End() {
 	s.mu.Unlock()
 	for k, n := range left { // Not under the lock: a log may be slow.
 		if s.log != nil {
-			s.log.Log(context.Background(), k.level, k.cause, "from", k.who, "more_since_last_line", n)
+			s.log.Log(context.Background(), k.level, k.cause, "from", k.peer, "more_since_last_line", n)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package aside_test
+package asynclog_test
 
 import (
 	"bytes"
@@ -13,14 +13,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/kvferry/kvferry/runtime/internal/aside"
+	"github.com/kvferry/kvferry/runtime/internal/asynclog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestLinesComeInOrderWithWhatTheyWere(t *testing.T) {
+func TestLinesKeepOrderAndAttributes(t *testing.T) {
 	var out bytes.Buffer
-	h := aside.New(slog.NewJSONHandler(&out, nil))
+	h := asynclog.New(slog.NewJSONHandler(&out, nil))
 	log := slog.New(h).With("node", 7).WithGroup("g")
 	for i := range 100 {
 		log.Info("line", "i", i)
@@ -35,13 +35,13 @@ func TestLinesComeInOrderWithWhatTheyWere(t *testing.T) {
 	}
 }
 
-// A log that nobody reads holds nobody up. What it lost is said when it goes on.
-func TestAFullPipeHoldsNobodyUp(t *testing.T) {
+// A log that nobody reads delays nobody. The number of lost lines is logged when it goes on.
+func TestFullPipeDelaysNobody(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := aside.New(slog.NewTextHandler(w, nil))
+	h := asynclog.New(slog.NewTextHandler(w, nil))
 	log := slog.New(h)
 	const lines = 10_000
 	for i := range lines {
@@ -68,8 +68,8 @@ func TestAFullPipeHoldsNobodyUp(t *testing.T) {
 	_ = r.Close()
 }
 
-// A locked handler takes its lock to say what it takes, as one does that looks at its own state, and holds it while
-// it writes.
+// A locked handler takes its lock to answer Enabled, like a handler that reads its own state, and holds it while it
+// writes.
 type locked struct {
 	slog.Handler
 	lock chan struct{}
@@ -81,17 +81,17 @@ func (h locked) Enabled(ctx context.Context, l slog.Level) bool {
 	return h.Handler.Enabled(ctx, l)
 }
 
-// Whether a line is wanted is not asked of a log that is stuck, and a level that changes counts soon after.
-func TestAStuckLogIsNotAsked(t *testing.T) {
+// A stuck log is not asked whether a line is wanted, and a changed level takes effect soon.
+func TestStuckLogIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var level slog.LevelVar
 		lock := make(chan struct{}, 1)
-		log := slog.New(aside.New(locked{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: &level}), lock}))
+		log := slog.New(asynclog.New(locked{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: &level}), lock}))
 		ctx := t.Context()
 		wants := func(l slog.Level) bool {
 			log.Enabled(ctx, l)
 			time.Sleep(2 * time.Second)
-			log.Enabled(ctx, l) // This one asks, if it may.
+			log.Enabled(ctx, l) // This call asks, if it may.
 			synctest.Wait()
 			return log.Enabled(ctx, l)
 		}
@@ -102,7 +102,7 @@ func TestAStuckLogIsNotAsked(t *testing.T) {
 		if !wants(slog.LevelDebug) {
 			t.Error("a level that was lowered does not count")
 		}
-		lock <- struct{}{} // As somebody holds it who cannot write.
+		lock <- struct{}{} // held like the lock of a write that blocks
 		level.Set(slog.LevelError)
 		if !wants(slog.LevelDebug) {
 			t.Error("a log that is stuck has said something")

@@ -7,15 +7,15 @@ import (
 )
 
 // receivePages receives the pages of our reads from a stream.
-func (s *sender) load(st *stream) error {
+func (s *sender) receivePages(st *stream) error {
 	var read *link.Read // the read of the newest page; nil if that read has ended
 	for {
-		number, pair, length, err := st.next(s.out.Peer().PageBytes)
+		number, pair, length, err := st.next(s.out.PeerBuffer().PageBytes)
 		if err != nil {
 			return err
 		}
 		if read == nil || read.Number() != number {
-			if read, err = s.out.Find(number); err != nil {
+			if read, err = s.out.FindRead(number); err != nil {
 				return err
 			}
 		}
@@ -34,7 +34,7 @@ func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) err
 	if int64(pair) >= int64(len(read.Pairs())) || read.Pairs()[pair].Local.Length != uint32(length) {
 		return fmt.Errorf("%w: pair %d of %d bytes was not requested", link.ErrMalformed, pair, length)
 	}
-	if err := read.Expect(int(pair)); err != nil {
+	if err := read.BeginPair(int(pair)); err != nil {
 		return err
 	}
 	page := s.host(read.Pairs()[pair].Local)
@@ -51,6 +51,6 @@ func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) err
 	case n < length:
 		return st.discard(length - n)
 	}
-	read.Whole()
+	read.PairStored()
 	return nil
 }

@@ -8,25 +8,25 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// counting are movers that count which way pages go.
-func counting() (*movers, *[ways]int) {
-	m, gone := &movers{largeBytes: 1 << 20}, new([ways]int)
-	for way := range m.by {
-		m.by[way] = func([]byte, []byte) { gone[way]++ }
+// counting returns movers that count which way pages are copied.
+func counting() (*moverChooser, *[ways]int) {
+	m, gone := &moverChooser{largeBytes: 1 << 20}, new([ways]int)
+	for way := range m.movers {
+		m.movers[way] = func([]byte, []byte) { gone[way]++ }
 	}
 	return m, gone
 }
 
-func play(m *movers, batches int, bytes uint32) {
+func play(m *moverChooser, batches int, bytes uint32) {
 	page := make([]byte, 8)
 	for range batches {
-		m.of([]effects.Pair{{Local: effects.Page{Length: bytes}}})(page, page)
+		m.moverFor([]effects.Pair{{Local: effects.Page{Length: bytes}}})(page, page)
 	}
 }
 
-// Large batches first go each way, and then the one that was faster, but for one now and then; small ones are copied as
-// ever.
-func TestTheFasterWayIsTaken(t *testing.T) {
+// Large batches first go each way, and then the way that was faster, with an exception now and then. Small batches
+// are always copied by Go's copy.
+func TestFasterWayIsTaken(t *testing.T) {
 	for fast := range ways {
 		slow := ways - 1 - fast
 		m, gone := counting()
@@ -41,7 +41,7 @@ func TestTheFasterWayIsTaken(t *testing.T) {
 		}
 		*gone = [ways]int{}
 		for range compareEach {
-			m.perByte[slow].bits.Store(math.Float64bits(2)) // Whatever the clock says.
+			m.perByte[slow].bits.Store(math.Float64bits(2)) // Overrides what the clock has measured.
 			m.perByte[fast].bits.Store(math.Float64bits(1))
 			play(m, 1, 1<<20)
 		}
@@ -55,9 +55,9 @@ func TestTheFasterWayIsTaken(t *testing.T) {
 	}
 }
 
-// A way around the caches that is as fast as the other one is not taken.
-func TestCachesAreKeptWhereTheyCostNothing(t *testing.T) {
-	m := &movers{}
+// The way around the caches is not taken if it is only as fast as the other one.
+func TestOrdinaryCopyIsPreferred(t *testing.T) {
+	m := &moverChooser{}
 	m.batches.Store(compareFirst)
 	m.perByte[ordinary].add(1)
 	m.perByte[aroundCaches].add(1 - fasterBy/2)
@@ -66,8 +66,8 @@ func TestCachesAreKeptWhereTheyCostNothing(t *testing.T) {
 	}
 }
 
-// One page whose thread lost its core does not change what is thought of a way.
-func TestOneSlowPageIsNoRule(t *testing.T) {
+// One page whose thread lost its core does not change the choice.
+func TestOneSlowPageChangesNothing(t *testing.T) {
 	var a average
 	a.add(1)
 	a.add(float64(time.Second))

@@ -12,7 +12,7 @@ import (
 
 // A targetEnd is a target's agent of one epoch, with the goroutine that polls the agent and destroys it when the
 // target's machine decides so.
-type ourEnd struct {
+type targetEnd struct {
 	in     *incoming
 	number uint64        // of the epoch
 	end    *end          // owned by the goroutine of lead, once that runs
@@ -25,7 +25,7 @@ type ourEnd struct {
 }
 
 // make makes the agent and returns the metadata that the peer needs.
-func (l *ourEnd) make() (metadata []byte, err error) {
+func (l *targetEnd) make() (metadata []byte, err error) {
 	p := l.in.plane
 	l.end, err = p.makeEnd(agentOf(l.in.Session, l.number, atTarget), []plane.Region{p.pool.Served()})
 	if err != nil {
@@ -38,7 +38,7 @@ func (l *ourEnd) make() (metadata []byte, err error) {
 }
 
 // setBusy records whether the peer waits for the agent.
-func (l *ourEnd) wanted(busy bool) {
+func (l *targetEnd) setBusy(busy bool) {
 	l.mu.Lock()
 	l.busy = busy
 	l.mu.Unlock()
@@ -49,14 +49,14 @@ func (l *ourEnd) wanted(busy bool) {
 }
 
 // isBusy reports whether the peer waits for the agent.
-func (l *ourEnd) waits() bool {
+func (l *targetEnd) isBusy() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.busy
 }
 
 // lead polls the agent while the peer waits for it, until the end is to go away, and then destroys it.
-func (l *ourEnd) lead() {
+func (l *targetEnd) lead() {
 	failed := l.serve()
 	gone := l.end.close()
 	if gone != nil {
@@ -64,9 +64,9 @@ func (l *ourEnd) lead() {
 	}
 	// The peer is told before the machine may hang up.
 	if gone == nil {
-		l.in.Channel.Say(appendEpoch(nil, kindGone, l.number))
+		l.in.Channel.Send(appendEpoch(nil, kindGone, l.number))
 	}
-	l.in.Led(l.number, failed != nil, gone == nil)
+	l.in.EndFinished(l.number, failed != nil, gone == nil)
 	close(l.done)
 }
 
@@ -75,7 +75,7 @@ func (l *ourEnd) lead() {
 const (
 	shortPause = 50 * time.Microsecond
 	longPause  = 5 * time.Millisecond
-	forLong    = 4000
+	manyPolls  = 4000
 )
 
 // atOnce is a timer that has always expired.
@@ -85,21 +85,21 @@ var atOnce = func() <-chan time.Time {
 	return c
 }()
 
-func (l *ourEnd) serve() error {
+func (l *targetEnd) serve() error {
 	p := l.in.plane
 	asked, met := 0, false
 	for {
 		var wake <-chan time.Time
-		busy := l.waits()
+		busy := l.isBusy()
 		if busy {
-			p.count(func(s *Stats) { s.Asked++ })
+			p.count(func(s *Stats) { s.Polls++ })
 		}
 		switch {
 		case !busy:
 		case asked < briskLooks:
 			wake = atOnce
 			runtime.Gosched()
-		case asked < forLong:
+		case asked < manyPolls:
 			wake = time.After(shortPause)
 		default:
 			wake = time.After(longPause)
@@ -119,11 +119,11 @@ func (l *ourEnd) serve() error {
 			// The first notice is the greeting. Any other notice is ignored.
 			if len(notices) > 0 && !met {
 				met = true
-				l.in.Channel.Say(appendEpoch(nil, kindMet, l.number))
+				l.in.Channel.Send(appendEpoch(nil, kindMet, l.number))
 			}
 		}
 	}
 }
 
 // Leave implements epochs.End.
-func (l *ourEnd) Leave() { close(l.leave) }
+func (l *targetEnd) Leave() { close(l.leave) }

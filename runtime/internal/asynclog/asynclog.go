@@ -1,13 +1,13 @@
-// Package aside provides a slog.Handler that writes a log from a goroutine of its own. A goroutine that logs never
+// Package asynclog provides a slog.Handler that writes a log from a goroutine of its own. A goroutine that logs never
 // waits for the destination of the lines, which may be a pipe that nobody reads.
 //
 // Lines wait in a bounded queue. A line that finds it full is dropped and counted, and the next line that is written
 // is preceded by one with that count.
 //
-//	h := aside.New(slog.NewTextHandler(os.Stderr, nil))
+//	h := asynclog.New(slog.NewTextHandler(os.Stderr, nil))
 //	log := slog.New(h)
 //	defer h.Flush(time.Second)
-package aside
+package asynclog
 
 import (
 	"context"
@@ -26,19 +26,19 @@ type Handler struct {
 	q  *queue
 	// enabled caches the destination's answers about slog's levels. The destination is not asked each time, because
 	// it may take a lock that is held by a write that blocks.
-	enabled *answers
+	enabled *enabledLevels
 }
 
 // A queue is shared by a handler and all handlers derived from it.
 type queue struct {
 	max int
 
-	mu      sync.Mutex
-	lines   []line
-	writing bool
-	idle    chan struct{} // closed when there is nothing to write; replaced when there is
-	dropped uint64        // since the start
-	untold  uint64        // dropped lines that no written line has reported yet
+	mu         sync.Mutex
+	lines      []line
+	writing    bool
+	idle       chan struct{} // closed when there is nothing to write; replaced when there is
+	dropped    uint64        // since the start
+	unreported uint64        // dropped lines that no written line has reported yet
 }
 
 type line struct {
@@ -54,12 +54,12 @@ func New(to slog.Handler) *Handler {
 }
 
 func newHandler(to slog.Handler, q *queue) *Handler {
-	return &Handler{to: to, q: q, enabled: newAnswers(to)}
+	return &Handler{to: to, q: q, enabled: newEnabledLevels(to)}
 }
 
 // Enabled implements slog.Handler. It returns the cached answer of the destination, and refreshes it in the
 // background.
-func (h *Handler) Enabled(_ context.Context, l slog.Level) bool { return h.enabled.of(l) }
+func (h *Handler) Enabled(_ context.Context, l slog.Level) bool { return h.enabled.isEnabled(l) }
 
 // WithAttrs implements slog.Handler.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -93,7 +93,7 @@ func (q *queue) add(l line) {
 	defer q.mu.Unlock()
 	if len(q.lines) >= q.max {
 		q.dropped++
-		q.untold++
+		q.unreported++
 		return
 	}
 	q.lines = append(q.lines, l)
@@ -110,7 +110,7 @@ func (q *queue) write() {
 			return
 		}
 		if untold > 0 {
-			r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of this log were dropped, because it takes them too slowly",
+			r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of this log were dropped, because it is written too slowly",
 				0)
 			r.AddAttrs(slog.Uint64("dropped", untold))
 			_ = l.to.Handle(context.Background(), r)
@@ -132,7 +132,7 @@ func (q *queue) next() (l line, untold uint64, more bool) {
 	if q.lines = q.lines[1:]; len(q.lines) == 0 {
 		q.lines = nil // frees the array
 	}
-	untold, q.untold = q.untold, 0
+	untold, q.unreported = q.unreported, 0
 	return l, untold, true
 }
 

@@ -12,53 +12,53 @@ import (
 //   - open: pages are sent
 //   - stopped: after the first failure or a cancel; no further page is begun
 //   - ended: no page is being sent, and the peer was sent the result
-type Supply struct {
+type ServedRead struct {
 	link   *Incoming
 	number uint64
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
-	loan   *plane.ReadClaim
-	from   Supplier
+	claim  *plane.ReadClaim
+	from   ReadServer
 	progress
 }
 
 // Number returns the number of the read.
-func (s *Supply) Number() uint64 { return s.number }
+func (s *ServedRead) Number() uint64 { return s.number }
 
 // Pairs returns the pages to send, Local.Length bytes of each. They must not be changed.
-func (s *Supply) Pairs() []effects.Pair { return s.pairs }
+func (s *ServedRead) Pairs() []effects.Pair { return s.pairs }
 
 // Claim returns the claim on the pages to read. It may be used between Begin and End only.
-func (s *Supply) Loan() *plane.ReadClaim { return s.loan }
+func (s *ServedRead) Claim() *plane.ReadClaim { return s.claim }
 
 // acceptRead admits a read that a peer requests, or answers with the reason for refusing it.
-func (in *Incoming) supply(a Ask) error {
-	supplier, ok := in.receiver.(Supplier)
+func (in *Incoming) acceptRead(a TransferRequest) error {
+	supplier, ok := in.receiver.(ReadServer)
 	if !ok || a.Slot != 0 {
 		return fmt.Errorf("%w: read %d with slot %d; peers of this plane read by themselves, and reads have no slot",
 			ErrMalformed, a.Transfer, a.Slot)
 	}
 	p := in.plane
 	p.mu.Lock()
-	if err := in.next(a.Transfer); err != nil {
+	if err := in.advance(a.Transfer); err != nil {
 		p.mu.Unlock()
 		return err
 	}
-	s, code := in.borrow(a, supplier)
+	s, code := in.admitRead(a, supplier)
 	if code == effects.OK {
-		in.supplies[a.Transfer] = s
+		in.servedReads[a.Transfer] = s
 		in.pages += len(a.Pairs)
 	} else {
-		in.answer(a.Transfer, code)
+		in.sendDone(a.Transfer, code)
 	}
 	p.mu.Unlock()
 	if code == effects.OK {
-		supplier.Supply(s)
+		supplier.ServeRead(s)
 	}
 	return nil
 }
 
-func (in *Incoming) borrow(a Ask, from Supplier) (*Supply, effects.Code) {
-	if in.full(len(a.Pairs)) {
+func (in *Incoming) admitRead(a TransferRequest, from ReadServer) (*ServedRead, effects.Code) {
+	if in.atLimit(len(a.Pairs)) {
 		return nil, effects.TooMany
 	}
 	pool := in.plane.env.Pool
@@ -71,13 +71,13 @@ func (in *Incoming) borrow(a Ask, from Supplier) (*Supply, effects.Code) {
 	if code != effects.OK {
 		return nil, code
 	}
-	return &Supply{link: in, number: a.Transfer, pairs: a.Pairs, loan: loan, from: from,
+	return &ServedRead{link: in, number: a.Transfer, pairs: a.Pairs, claim: loan, from: from,
 		progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
 // Begin starts to send so many pairs from first on, none of which may have been begun. It returns false if they are
 // not wanted; after true the caller must call End.
-func (s *Supply) Begin(first, pairs int) bool {
+func (s *ServedRead) Begin(first, pairs int) bool {
 	s.link.plane.mu.Lock()
 	defer s.link.plane.mu.Unlock()
 	for i := first; i < first+pairs; i++ {
@@ -90,7 +90,7 @@ func (s *Supply) Begin(first, pairs int) bool {
 
 // End records that these pairs are no longer being sent. The first whole of them were sent completely; if the code is
 // not OK, the read stops.
-func (s *Supply) End(first, pairs, whole int, code effects.Code) {
+func (s *ServedRead) End(first, pairs, whole int, code effects.Code) {
 	s.link.plane.mu.Lock()
 	defer s.link.plane.mu.Unlock()
 	for i := range pairs {
@@ -100,23 +100,23 @@ func (s *Supply) End(first, pairs, whole int, code effects.Code) {
 			s.end(first+i, code)
 		}
 	}
-	s.maybeEnd()
+	s.endIfFinished()
 }
 
 // abort ends the read soon: no further page is begun.
-func (s *Supply) abort(code effects.Code) {
+func (s *ServedRead) abort(code effects.Code) {
 	s.stop(code)
-	s.maybeEnd()
+	s.endIfFinished()
 }
 
-func (s *Supply) maybeEnd() {
-	if !s.over() {
+func (s *ServedRead) endIfFinished() {
+	if !s.finish() {
 		return
 	}
-	delete(s.link.supplies, s.number)
+	delete(s.link.servedReads, s.number)
 	s.link.pages -= len(s.pairs)
 	if s.code != effects.OK {
-		s.from.Forget(s)
+		s.from.DropRead(s)
 	}
-	s.link.answer(s.number, s.code)
+	s.link.sendDone(s.number, s.code)
 }

@@ -3,15 +3,15 @@ package link
 import "fmt"
 
 // maxLinksPerPeer is how many links one peer may have: one, and some that have ended without our noticing yet.
-const linksOfPeer = 4
+const maxLinksPerPeer = 4
 
 // addressReserve is the fraction (1/addressReserve) of the links that one address leaves to other addresses. Limits
 // by peer are not enough, because a host can create any number of peers, each with a token of its own.
-const reserved = 8
+const addressReserve = 8
 
 // checkLinkLimits returns an error if there is no room for one more link: because of the limit for all links, for
 // links of one peer or for links of one address. The caller holds the plane's mutex.
-func (p *Plane) crowded(in *Incoming) error {
+func (p *Plane) checkLinkLimits(in *Incoming) error {
 	var oldest *Incoming
 	own, near, most := 0, 0, p.env.Bounds.Links
 	for _, other := range p.incoming {
@@ -26,12 +26,12 @@ func (p *Plane) crowded(in *Incoming) error {
 		}
 	}
 	switch {
-	case own >= linksOfPeer:
+	case own >= maxLinksPerPeer:
 		oldest.Fail() // An honest peer gets in when it tries again.
 		return fmt.Errorf("this peer has %d links already; the oldest is ended", own)
 	case len(p.incoming) >= most:
 		return fmt.Errorf("%d peers are linked; raise tables.peers", len(p.incoming))
-	case in.address.IsValid() && near >= most-most/reserved:
+	case in.address.IsValid() && near >= most-most/addressReserve:
 		return fmt.Errorf("%d peers of address %v are linked; raise tables.peers", near, in.address)
 	}
 	return nil
@@ -40,8 +40,8 @@ func (p *Plane) crowded(in *Incoming) error {
 // atLimit reports whether the peer would have more in flight than it may, if it had so many pages more. Unconfirmed
 // landings count, because each one has an event in the machine's mailbox, which a peer could otherwise fill with
 // pushes that it requests and cancels. Pages count, because a read may name one page any number of times.
-func (in *Incoming) full(pages int) bool {
+func (in *Incoming) atLimit(pages int) bool {
 	b := in.plane.env.Bounds
-	return len(in.pushes)+len(in.supplies)+in.landings >= b.Transfers ||
+	return len(in.pushes)+len(in.servedReads)+in.landings >= b.Transfers ||
 		uint64(in.pages+pages) > uint64(b.PagesPerBatch)+2*uint64(in.plane.env.Pool.Buffer().Pages)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // A Conn is one admitted connection.
-type Guest struct {
+type Conn struct {
 	net.Conn
 	Address netip.Prefix // the address that the connection counts for
 
@@ -26,16 +26,16 @@ type Guest struct {
 	timer  *time.Timer
 	reason string
 
-	spoke   atomic.Bool  // AddWork was called
+	hadWork atomic.Bool  // AddWork was called
 	active  atomic.Bool  // worked since it was last considered for eviction
 	working atomic.Int32 // operations in progress
 }
 
 // MarkKnown records that the peer speaks our protocol. From then on the connection may be idle.
-func (g *Guest) Known() {
+func (g *Conn) MarkKnown() {
 	g.door.mu.Lock()
 	defer g.door.mu.Unlock()
-	h := g.door.houses[g.Address]
+	h := g.door.addresses[g.Address]
 	if g.place == nil || g.rank != &h.strangers {
 		return
 	}
@@ -43,7 +43,7 @@ func (g *Guest) Known() {
 	g.moveTo(&h.known)
 }
 
-func (g *Guest) moveTo(rank *list.List) {
+func (g *Conn) moveTo(rank *list.List) {
 	if g.place != nil {
 		g.rank.Remove(g.place)
 	}
@@ -53,40 +53,40 @@ func (g *Guest) moveTo(rank *list.List) {
 // AddWork records that an operation for the connection begins (1) or has ended (-1). While operations are in
 // progress, the connection is not closed in favour of another one. A connection that never had an operation is closed
 // before one that had, because a handshake alone costs a peer nothing.
-func (g *Guest) Work(more int32) {
+func (g *Conn) AddWork(more int32) {
 	g.active.Store(true)
 	g.working.Add(more)
-	if g.spoke.Swap(true) {
+	if g.hadWork.Swap(true) {
 		return
 	}
 	g.door.mu.Lock()
 	defer g.door.mu.Unlock()
 	if g.place != nil {
 		g.timer.Stop()
-		g.moveTo(&g.door.houses[g.Address].spoken)
+		g.moveTo(&g.door.addresses[g.Address].active)
 	}
 }
 
-func (g *Guest) why() string {
+func (g *Conn) closeReason() string {
 	g.door.mu.Lock()
 	defer g.door.mu.Unlock()
 	return g.reason
 }
 
 // addressConns are the connections of one address.
-type house struct {
-	strangers, known, spoken list.List // of *Conn, by the time when they came or were last found active
+type addressConns struct {
+	strangers, known, active list.List // of *Conn, by the time when they came or were last found active
 }
 
-func (h *house) ranks() []*list.List { return []*list.List{&h.strangers, &h.known, &h.spoken} }
+func (h *addressConns) ranks() []*list.List { return []*list.List{&h.strangers, &h.known, &h.active} }
 
-func (h *house) size() int { return h.strangers.Len() + h.known.Len() + h.spoken.Len() }
+func (h *addressConns) size() int { return h.strangers.Len() + h.known.Len() + h.active.Len() }
 
-func (h *house) all() iter.Seq[*Guest] {
-	return func(yield func(*Guest) bool) {
+func (h *addressConns) all() iter.Seq[*Conn] {
+	return func(yield func(*Conn) bool) {
 		for _, l := range h.ranks() {
 			for e := l.Front(); e != nil; e = e.Next() {
-				if !yield(e.Value.(*Guest)) {
+				if !yield(e.Value.(*Conn)) {
 					return
 				}
 			}
@@ -95,51 +95,51 @@ func (h *house) all() iter.Seq[*Guest] {
 }
 
 // idlest returns the connection to close if one must be closed, or nil if all are at work.
-func (h *house) idlest() *Guest {
+func (h *addressConns) idlest() *Conn {
 	for _, rank := range []*list.List{&h.strangers, &h.known} {
 		if e := rank.Front(); e != nil {
-			return e.Value.(*Guest)
+			return e.Value.(*Conn)
 		}
 	}
 	// Two rounds, because in the first all may have been active since they were last considered.
-	for range 2 * h.spoken.Len() {
-		e := h.spoken.Front()
-		g := e.Value.(*Guest)
+	for range 2 * h.active.Len() {
+		e := h.active.Front()
+		g := e.Value.(*Conn)
 		if g.working.Load() <= 0 && !g.active.Swap(false) {
 			return g
 		}
-		h.spoken.MoveToBack(e)
+		h.active.MoveToBack(e)
 	}
 	return nil
 }
 
 // enter gives g a place, if necessary by closing another connection.
-func (d *Door) enter(g *Guest) bool {
+func (d *Door) enter(g *Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closing {
 		return false
 	}
-	h := d.houses[g.Address]
+	h := d.addresses[g.Address]
 	if h == nil {
-		h = &house{}
+		h = &addressConns{}
 	}
 	switch {
 	case h.strangers.Len() >= d.config.Strangers:
-		d.evict(h.strangers.Front().Value.(*Guest), "a connection that said nothing gives way to a new one of its address")
+		d.evict(h.strangers.Front().Value.(*Conn), "a connection that sent nothing gives way to a new one of its address")
 	case h.size() >= d.config.PerAddress:
 		if !d.evict(h.idlest(), "an idle connection gives way to a new one of its address") {
 			return false
 		}
-	case d.stats.Guests >= d.config.Total:
+	case d.stats.Open >= d.config.Total:
 		if !d.evict(d.idlest(), "a connection of the address that has most gives way to a new one") {
 			return false
 		}
 	}
-	d.houses[g.Address] = h // An eviction may have removed it from the map.
+	d.addresses[g.Address] = h // An eviction may have removed it from the map.
 	g.moveTo(&h.strangers)
 	g.timer = time.AfterFunc(d.config.Patience, func() { d.expire(g) })
-	d.stats.Guests++
+	d.stats.Open++
 	d.stats.Admitted++
 	g.number = d.stats.Admitted
 	return true
@@ -151,10 +151,10 @@ func (d *Door) enter(g *Guest) bool {
 // address: one host may have any number of addresses, each with fewer connections than an honest one. Of these two
 // groups it takes the larger one, so that a newcomer has time in both; and of that group the oldest connection of the
 // address that has most.
-func (d *Door) idlest() *Guest {
+func (d *Door) idlest() *Conn {
 	var strangers, known *list.List
 	more := 0 // strangers than known ones
-	for _, h := range d.houses {
+	for _, h := range d.addresses {
 		more += h.strangers.Len() - h.known.Len()
 		if before(&h.strangers, strangers) {
 			strangers = &h.strangers
@@ -165,12 +165,12 @@ func (d *Door) idlest() *Guest {
 	}
 	switch {
 	case strangers != nil && more >= 0:
-		return strangers.Front().Value.(*Guest)
+		return strangers.Front().Value.(*Conn)
 	case known != nil:
-		return known.Front().Value.(*Guest)
+		return known.Front().Value.(*Conn)
 	}
-	houses := slices.SortedFunc(maps.Values(d.houses), func(a, b *house) int { return cmp.Compare(b.size(), a.size()) })
-	for _, h := range houses {
+	bySize := func(a, b *addressConns) int { return cmp.Compare(b.size(), a.size()) }
+	for _, h := range slices.SortedFunc(maps.Values(d.addresses), bySize) {
 		if g := h.idlest(); g != nil {
 			return g
 		}
@@ -188,10 +188,10 @@ func before(a, b *list.List) bool {
 	case a.Len() != b.Len():
 		return a.Len() > b.Len()
 	}
-	return a.Front().Value.(*Guest).number < b.Front().Value.(*Guest).number
+	return a.Front().Value.(*Conn).number < b.Front().Value.(*Conn).number
 }
 
-func (d *Door) evict(g *Guest, why string) bool {
+func (d *Door) evict(g *Conn, why string) bool {
 	if g == nil {
 		d.stats.Refused++
 		return false
@@ -201,29 +201,29 @@ func (d *Door) evict(g *Guest, why string) bool {
 	return true
 }
 
-func (d *Door) expire(g *Guest) {
+func (d *Door) expire(g *Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g.place != nil && g.rank == &d.houses[g.Address].strangers {
+	if g.place != nil && g.rank == &d.addresses[g.Address].strangers {
 		d.stats.Expired++
-		d.remove(g, "a connection said nothing that makes sense in time")
+		d.remove(g, "a connection sent nothing that makes sense in time")
 	}
 }
 
 // remove takes a connection's place away and closes it, which ends its goroutine.
-func (d *Door) remove(g *Guest, why string) {
-	h := d.houses[g.Address]
+func (d *Door) remove(g *Conn, why string) {
+	h := d.addresses[g.Address]
 	g.rank.Remove(g.place)
 	g.timer.Stop()
 	g.place, g.reason = nil, why
 	if h.size() == 0 {
-		delete(d.houses, g.Address)
+		delete(d.addresses, g.Address)
 	}
-	d.stats.Guests--
+	d.stats.Open--
 	_ = g.Close()
 }
 
-func (d *Door) leave(g *Guest) {
+func (d *Door) leave(g *Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if g.place != nil {

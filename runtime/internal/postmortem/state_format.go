@@ -13,7 +13,7 @@ import (
 
 // stateFormat says how a machine's state is written: without keys and tokens, without the sources of identifiers,
 // without indexes (which follow from the rest), and with the names of codes.
-var telling = snapshot.Telling{
+var stateFormat = snapshot.Telling{
 	Secret: map[reflect.Type]bool{
 		reflect.TypeFor[identity.Key](): true, reflect.TypeFor[identity.Token](): true,
 		reflect.TypeFor[prng.Source](): true, reflect.TypeFor[prng.Shuffle](): true,
@@ -26,8 +26,8 @@ var telling = snapshot.Telling{
 }
 
 // toJSON returns a value as JSON of at most about limit bytes.
-func told(v any, most int) json.RawMessage {
-	how := telling
+func toJSON(v any, most int) json.RawMessage {
+	how := stateFormat
 	how.Most = most
 	return snapshot.Tell(v, how)
 }

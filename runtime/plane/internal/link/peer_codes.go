@@ -18,8 +18,8 @@ var (
 )
 
 // allowedCode returns code if it is one of allowed, and Refused otherwise.
-func heard(code effects.Code, may []effects.Code) effects.Code {
-	if slices.Contains(may, code) {
+func allowedCode(code effects.Code, allowed []effects.Code) effects.Code {
+	if slices.Contains(allowed, code) {
 		return code
 	}
 	return effects.Refused

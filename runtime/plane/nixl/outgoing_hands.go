@@ -24,10 +24,10 @@ func (o *outgoing) Say(s communicator.Say) {
 	case communicator.Gone:
 		k = kindGone
 	}
-	o.tell(k, s.Epoch)
+	o.sendEpoch(k, s.Epoch)
 }
 
-func (o *outgoing) tell(k kind, epoch uint64) { o.Tell(appendEpoch(nil, k, epoch)) }
+func (o *outgoing) sendEpoch(k kind, epoch uint64) { o.SendFrame(appendEpoch(nil, k, epoch)) }
 
 // Form implements epochs.Hands. It makes the agent of an epoch and connects it to the target's agent, whose metadata
 // came with the accept.
@@ -39,7 +39,7 @@ func (o *outgoing) Form(epoch uint64) {
 			formed := communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: effects.OK}
 			if err != nil {
 				if !errors.Is(err, context.Canceled) {
-					o.Log.Warn("agents could not meet", "epoch", epoch, "err", err)
+					o.Log.Warn("agents could not connect", "epoch", epoch, "err", err)
 				}
 				formed.Code = effects.Faulted
 				if errors.Is(err, errAlone) || errors.Is(err, context.DeadlineExceeded) {
@@ -111,8 +111,8 @@ func (o *outgoing) Look(idle bool) {
 	if idle {
 		return // The link's next step polls after a pause.
 	}
-	for o.flying() {
-		ended, err := o.end.ended()
+	for o.inFlight() {
+		ended, err := o.end.pollOldest()
 		if !ended {
 			break
 		}
@@ -122,13 +122,13 @@ func (o *outgoing) Look(idle bool) {
 		o.pauses = pauses{}
 		o.Feed(plane.Now(), communicator.Event{Kind: communicator.BatchEnded, Epoch: o.Epoch(), Well: err == nil})
 	}
-	if flying := o.flying(); o.end != nil && flying != o.busy {
+	if flying := o.inFlight(); o.end != nil && flying != o.busy {
 		o.busy = flying
 		k := kindIdle
 		if flying {
 			k = kindBusy
 		}
-		o.tell(k, o.Epoch())
+		o.sendEpoch(k, o.Epoch())
 	}
 }
 
@@ -143,19 +143,19 @@ func (o *outgoing) TearDown(d communicator.TearDown) {
 	p.wg.Go(func() {
 		// Batches that have succeeded by now count.
 		for len(e.flights) > 0 && !e.failed {
-			if ended, err := e.ended(); !ended || err != nil {
+			if ended, err := e.pollOldest(); !ended || err != nil {
 				break
 			}
-			o.Happens(communicator.Event{Kind: communicator.BatchEnded, Epoch: d.Epoch, Well: true})
+			o.PostEvent(communicator.Event{Kind: communicator.BatchEnded, Epoch: d.Epoch, Well: true})
 		}
 		err := e.close()
-		if err == nil && (d.Flying == 0 || o.awaitPartner(d.Epoch)) {
-			o.Happens(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
+		if err == nil && (d.Flying == 0 || o.awaitTarget(d.Epoch)) {
+			o.PostEvent(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}
-		o.Log.Error("there is no proof that a fenced epoch is over: its pages stay in quarantine", "epoch", d.Epoch,
+		o.Log.Error("there is no proof that a fenced epoch is over; its pages stay in quarantine", "epoch", d.Epoch,
 			"err", err)
-		o.Happens(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
+		o.PostEvent(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
 	})
 }
 
@@ -163,13 +163,13 @@ func (o *outgoing) TearDown(d communicator.TearDown) {
 // before it completes as not settled.
 const stuckAfter = time.Second
 
-// awaitPartner waits until the target's agent of an epoch is destroyed. It returns false if this will never be known.
+// awaitTarget waits until the target's agent of an epoch is destroyed. It returns false if this will never be known.
 // Our own agent has been destroyed already.
-func (o *outgoing) awaitPartner(epoch uint64) bool {
+func (o *outgoing) awaitTarget(epoch uint64) bool {
 	late := time.NewTimer(stuckAfter)
 	defer late.Stop()
 	for {
-		what, moved := o.partner.of(epoch)
+		what, moved := o.target.verdictOf(epoch)
 		switch what {
 		case over:
 			return true
@@ -179,16 +179,16 @@ func (o *outgoing) awaitPartner(epoch uint64) bool {
 			// Our own end is settled. The target takes the end of our connection as proof of that, and closes its own
 			// side.
 			o.Channel.Finish(o.Reader)
-			o.partner.move(func() { o.partner.deaf = false })
+			o.target.update(func() { o.target.deaf = false })
 			continue
 		case unknown:
 		}
 		select {
 		case <-moved:
 		case <-late.C:
-			o.Log.Warn("the target does not say that its agent is gone: what was under way to it is not settled",
+			o.Log.Warn("the target has not reported the end of its agent: transfers to it are not settled",
 				"epoch", epoch)
-			o.Happens(communicator.Event{Kind: communicator.Stuck, Epoch: epoch})
+			o.PostEvent(communicator.Event{Kind: communicator.Stuck, Epoch: epoch})
 		}
 	}
 }
