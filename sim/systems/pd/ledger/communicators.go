@@ -40,6 +40,9 @@ func (*commOracle) listen(l *oracle.Listen[commOracle]) {
 	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.ChannelClosed) { o.closes(e.Link) })
 }
 
+// reset drops the transfers of the run before: they are numbered anew in each run.
+func (or *commOracle) reset(int) { or.through = or.through[:0] }
+
 // batchesThrough says that the last batch of a transfer was submitted on an epoch of its link.
 type batchesThrough struct{ link, epoch, transfer uint64 }
 

@@ -32,6 +32,9 @@ func (*stuckOracle) listen(l *oracle.Listen[stuckOracle]) {
 	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochEnded) { o.ends(e.Link, e.Transfer, e.Post) })
 }
 
+// reset drops what hardware had in the run before: links are numbered anew in each run.
+func (or *stuckOracle) reset(int) { or.links = or.links[:0] }
+
 // hung is what hardware has of one link, and until when it may.
 type hung struct {
 	link, epoch       uint64
