@@ -110,14 +110,14 @@ func controlConfig(cfg *config.Config) zmq.Config {
 		Reconnect:    time.Duration(cfg.Machine.BackoffMin),
 		ReconnectMax: time.Duration(cfg.Machine.BackoffMax),
 
-		MaxInbound:           int(cfg.Bounds.Guests),
-		InboundPerAddress:    int(cfg.Bounds.InboundPerAddress),
+		MaxInbound:            int(cfg.Bounds.Guests),
+		InboundPerAddress:     int(cfg.Bounds.InboundPerAddress),
 		HandshakingPerAddress: int(cfg.Bounds.Strangers),
-		Handshake:           cfg.Link.HandshakeTimeout,
-		MessageTimeout:      cfg.Link.MessageTimeout,
-		Poll:                cfg.Poll,
-		NameTimeout:         cfg.Link.NameTimeout,
-		NameTTL:             cfg.Link.NameTTL,
-		NameNegativeTTL:     cfg.Link.NameNegativeTTL,
+		Handshake:             cfg.Link.HandshakeTimeout,
+		MessageTimeout:        cfg.Link.MessageTimeout,
+		Poll:                  cfg.Poll,
+		NameTimeout:           cfg.Link.NameTimeout,
+		NameTTL:               cfg.Link.NameTTL,
+		NameNegativeTTL:       cfg.Link.NameNegativeTTL,
 	}
 }
