@@ -31,7 +31,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	c.Layout, c.Wire, c.BatchMax = cfg.Layout, cfg.Limits, uint32(cfg.Limits.ArrayLen)
 	c.Carries = carries(cfg)
 	c.Pages, c.PoolKey, c.StagingPages = cfg.Pages, cfg.PoolKey(), cfg.StagingPages
-	c.LocalID, c.Engine.Rank, c.Proxy = localID, uint32(index), effects.Addr(cfg.Proxy)
+	c.LocalID, c.Rank, c.Proxy = localID, uint32(index), effects.Addr(cfg.Proxy)
 	c.ReserveTimeout = c.PutTimeout
 	c.PutsMax, c.ReservesMax = cfg.Bounds.Commands, cfg.Bounds.Commands
 	c.GetsMax, c.FetchesMax = cfg.Bounds.Commands, cfg.Bounds.Commands

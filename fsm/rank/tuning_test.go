@@ -81,6 +81,7 @@ var untuned = map[string]string{
 	"link listed 32":       "likewise",
 	"push becomeMoving 62": "keeps a sum within 63 bits",
 	"staging wants 2":      "two halves of a batch",
+	"rank sweepLost 3":     "counts the tables that are swept before those of flows",
 	"rank Renew 2":         "draws as many identities as there once were",
 	"table add 2":          "how full an index is",
 	"table add 3":          "likewise",

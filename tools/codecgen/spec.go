@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -72,13 +71,30 @@ type handWritten struct{ tag, wireName, schema, value string }
 // directive begins the comments that say which structs are messages.
 const directive = "//wire:"
 
+// parseFolder parses the files of a package in the order of their names, without its tests and the generated file.
+func parseFolder(fset *token.FileSet, folder string) (files []*ast.File, err error) {
+	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") || filepath.Base(name) == output {
+			continue
+		}
+		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
 // readSpec reads the structs of the package in a folder.
 func readSpec(folder string) (*spec, error) {
 	fset := token.NewFileSet()
 	s := &spec{structs: map[string]*ast.StructType{}, aliases: map[string]string{}, methods: map[string]bool{}}
-	packages, err := parser.ParseDir(fset, folder, func(f fs.FileInfo) bool {
-		return !strings.HasSuffix(f.Name(), "_test.go") && f.Name() != output
-	}, parser.ParseComments)
+	files, err := parseFolder(fset, folder)
 	if err != nil {
 		return nil, err
 	}
@@ -87,37 +103,30 @@ func readSpec(folder string) (*spec, error) {
 		doc  *ast.CommentGroup
 	}
 	var all []marked
-	for _, p := range packages {
-		names := make([]string, 0, len(p.Files))
-		for name := range p.Files {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			for _, decl := range p.Files[name].Decls {
-				switch d := decl.(type) {
-				case *ast.FuncDecl:
-					if d.Recv != nil {
-						s.methods[strings.TrimPrefix(source(d.Recv.List[0].Type), "*")+"."+d.Name.Name] = true
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if d.Recv != nil {
+					s.methods[strings.TrimPrefix(source(d.Recv.List[0].Type), "*")+"."+d.Name.Name] = true
+				}
+			case *ast.GenDecl:
+				for _, x := range d.Specs {
+					t, ok := x.(*ast.TypeSpec)
+					if !ok {
+						continue
 					}
-				case *ast.GenDecl:
-					for _, x := range d.Specs {
-						t, ok := x.(*ast.TypeSpec)
-						if !ok {
-							continue
-						}
-						switch under := t.Type.(type) {
-						case *ast.StructType:
-							s.structs[t.Name.Name] = under
-						case *ast.Ident:
-							s.aliases[t.Name.Name] = under.Name
-						}
-						doc := t.Doc
-						if doc == nil {
-							doc = d.Doc
-						}
-						all = append(all, marked{t.Name.Name, doc})
+					switch under := t.Type.(type) {
+					case *ast.StructType:
+						s.structs[t.Name.Name] = under
+					case *ast.Ident:
+						s.aliases[t.Name.Name] = under.Name
 					}
+					doc := t.Doc
+					if doc == nil {
+						doc = d.Doc
+					}
+					all = append(all, marked{t.Name.Name, doc})
 				}
 			}
 		}

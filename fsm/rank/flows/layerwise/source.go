@@ -140,7 +140,8 @@ func (f *Source) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("th
 
 // Command takes a Begin, Save, Preempt, Finish or Drop.
 func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
-	code, why := effects.OK, (*effects.Why)(nil)
+	var code effects.Code
+	var why *effects.Why
 	switch c := x.Body.(type) {
 	case *Begin:
 		code, why = f.begin(e, x.Ticket, c)
