@@ -125,7 +125,8 @@ func TestRenewalsKeepOffers(t *testing.T) {
 	eachPlane(t, func(t *testing.T, channel string) {
 		const ttl = 2 * briefly
 		cfg := renewingSenderConfig(t, channel)
-		cfg.Machine.PullTTL, cfg.Machine.ReadLeaseMax, cfg.Machine.LeaseGuard = effects.Duration(ttl), effects.Duration(limit), effects.Duration(ttl/8)
+		m := &cfg.Machine
+		m.PullTTL, m.ReadLeaseMax, m.LeaseGuard = effects.Duration(ttl), effects.Duration(limit), effects.Duration(ttl/8)
 		s := opened(t, cfg)
 		rc := delayedConfig(t, channel, 2)
 		rc.Machine.LeaseGuard = effects.Duration(ttl / 8)

@@ -257,7 +257,9 @@ func TestHandmadeReaders(t *testing.T) {
 				cfg := pullSenderConfig(t, name, effects.Addr{})
 				cfg.Machine.ReplyTimeout = effects.Duration(limit)
 				if c.briefly {
-					cfg.Machine.PullTTL, cfg.Machine.LeaseGuard, cfg.Machine.ReplyTimeout = effects.Duration(briefly), effects.Duration(briefly/4), effects.Second
+					m := &cfg.Machine
+					m.PullTTL, m.LeaseGuard = effects.Duration(briefly), effects.Duration(briefly/4)
+					m.ReplyTimeout = effects.Second
 				}
 				node := open(t, cfg)
 				defer mustClose(t, node)

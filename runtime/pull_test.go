@@ -216,7 +216,8 @@ func TestPullIsAbortedWhileItIsOffered(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {
 			sCfg, rCfg := pullSenderConfig(t, channel, effects.Addr{}), receiverConfig(t, channel, nil)
-			sCfg.Machine.AllocTimeout, rCfg.Machine.AllocTimeout = effects.Duration(limit), effects.Duration(limit) // Nothing but the engine ends the wait.
+			// Nothing but the engine ends the wait.
+			sCfg.Machine.AllocTimeout, rCfg.Machine.AllocTimeout = effects.Duration(limit), effects.Duration(limit)
 			sCfg.Machine.ReplyTimeout = effects.Duration(2 * limit)
 			s, r := open(t, sCfg), open(t, rCfg)
 			defer mustClose(t, r)

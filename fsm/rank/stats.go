@@ -140,33 +140,26 @@ func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.Hash(key) }
 
 // MarkNames returns every coverage mark of a rank, with its name.
 func MarkNames() (all []effects.NamedMark) {
-	for _, set := range []struct {
-		name  string
-		marks any
-	}{
-		{"link", link.Marks},
-		{"put", put.Marks},
-		{"push", push.Marks},
-		{"pull", pull.Marks},
-		{"engine", engine.Marks},
-		{"lease", lease.Marks},
-		{"pipeline", staging.Marks},
-		{"store", store.Marks},
-		{"pending", allocqueue.Marks},
-		{"land", landing.Marks},
-		{"notice", notice.Marks},
-		{"deferred", deferred.Marks},
-		{"flow", flow.Marks},
-		{"recall", recall.Marks},
-		{"loan", loan.Marks},
-		{"p2p", p2p.Marks},
-		{"bundle", bundle.Marks},
-		{"layerwise", layerwise.Marks},
-		{"register", register.Marks},
-		{"ended", outcomes.Marks},
-		{"end", end.Marks},
-	} {
-		all = effects.NameMarks(all, set.name, set.marks)
-	}
+	all = effects.NameMarks(all, "link", link.Marks)
+	all = effects.NameMarks(all, "put", put.Marks)
+	all = effects.NameMarks(all, "push", push.Marks)
+	all = effects.NameMarks(all, "pull", pull.Marks)
+	all = effects.NameMarks(all, "engine", engine.Marks)
+	all = effects.NameMarks(all, "lease", lease.Marks)
+	all = effects.NameMarks(all, "pipeline", staging.Marks)
+	all = effects.NameMarks(all, "store", store.Marks)
+	all = effects.NameMarks(all, "pending", allocqueue.Marks)
+	all = effects.NameMarks(all, "land", landing.Marks)
+	all = effects.NameMarks(all, "notice", notice.Marks)
+	all = effects.NameMarks(all, "deferred", deferred.Marks)
+	all = effects.NameMarks(all, "flow", flow.Marks)
+	all = effects.NameMarks(all, "recall", recall.Marks)
+	all = effects.NameMarks(all, "loan", loan.Marks)
+	all = effects.NameMarks(all, "p2p", p2p.Marks)
+	all = effects.NameMarks(all, "bundle", bundle.Marks)
+	all = effects.NameMarks(all, "layerwise", layerwise.Marks)
+	all = effects.NameMarks(all, "register", register.Marks)
+	all = effects.NameMarks(all, "ended", outcomes.Marks)
+	all = effects.NameMarks(all, "end", end.Marks)
 	return all
 }

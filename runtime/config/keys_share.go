@@ -91,7 +91,8 @@ const leastTTL = 16 * time.Second
 
 // extraKeys are LMCache's keys of sharing that stand below extra_config.
 var extraKeys = []key{
-	{name: extraTTLKey, kind: duration(leastTTL, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.ShareTTL }), follows: true,
+	{name: extraTTLKey, follows: true,
+		kind: duration(leastTTL, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.ShareTTL }),
 		doc: "how long a peer may read what it asked for; 60 s if unset, and above 15 s, or LMCache-Ascend's peers refuse " +
 			"it"},
 	{name: extraPrefix + "p2p_max_retry_count",
