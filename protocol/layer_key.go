@@ -38,7 +38,7 @@ func (c *LayerKeyCheck) Split(b []byte, maxBytes int) (chunk []byte, layer uint3
 	}
 	from := behindDtype(b)
 	if from == len(b) {
-		return nil, 0, keyError(KeyLayer, nil)
+		return nil, 0, errNoLayer
 	}
 	end := len(b)
 	if i := bytes.IndexByte(b[from+1:], '@'); i >= 0 {
@@ -59,6 +59,10 @@ func (c *LayerKeyCheck) Split(b []byte, maxBytes int) (chunk []byte, layer uint3
 	}
 	return chunk, layer, nil
 }
+
+// errNoLayer is the error for the key of a whole chunk. Callers that take keys of both kinds meet it often, so it is not
+// made anew each time.
+var errNoLayer = keyError(KeyLayer, nil)
 
 // behindDtype is where the fifth part of a key ends.
 func behindDtype(key []byte) (at int) {
