@@ -18,7 +18,7 @@
 //     Corr, and sets a deadline for the handshake.
 //  2. The deadline expires first. The link room gives up the attempt and begins attempt 3.
 //  3. The driver completes the Open of attempt 2. The rank calls Corrs.Close and hands the completion and the Ref to
-//     the link room, which sees that attempt 2 is over and drops the connection.
+//     the link room, which sees that attempt 2 is over and closes the connection.
 package kernel
 
 import "github.com/kvferry/kvferry/fsm/table"
