@@ -1,13 +1,30 @@
-// Package prng makes identifiers and secrets out of one seed, so that a machine needs no other source of randomness.
+// Package prng derives identifiers and secrets from a seed, so that a state machine needs no other source of
+// randomness.
 //
-// A caller may rely on this: the same seed gives the same draws in the same order on every machine; nobody who lacks
-// the seed can guess the next one; and a Shuffle gives no number of a lane twice within 2^48.
+// A [Source] draws numbers, for example the seeds of tables and the jitter of retries. A [Shuffle] numbers things in a
+// secret order, for example grants (package memory).
+//
+// A caller may rely on the following:
+//
+//   - The same seed gives the same draws in the same order on every machine.
+//   - The first draw of a Source cannot be guessed without the seed. (Splitmix64 can be inverted: an observer that
+//     knows a draw can compute the next draws.)
+//   - A Shuffle gives no number of a lane twice among the first 2^48, and a number cannot be guessed without the key,
+//     even by a peer that has seen earlier numbers.
+//
+// Example: a rank is created with seed 42.
+//
+//	source := prng.New(42)
+//	tables := source.Next()         // the seed of hash tables: the same in each run with seed 42
+//	grants := prng.NewShuffle(source.Next(), source.Next())
+//	first := grants.Nth(3, 0)       // the first number for slot 3
+//	second := grants.Nth(3, 1)      // a number that cannot be guessed from first
 package prng
 
-// Source draws (splitmix64). The zero value is a source of seed 0.
+// Source is a generator of 64-bit numbers (splitmix64). The zero value is a source with seed 0.
 type Source struct{ state uint64 }
 
-// New returns the source of a seed.
+// New returns a source with the given seed.
 func New(seed uint64) Source { return Source{state: seed} }
 
 // Next draws 64 bits.
@@ -19,7 +36,7 @@ func (s *Source) Next() uint64 {
 	return z ^ z>>31
 }
 
-// Read fills b; it never fails.
+// Read fills b with drawn bytes, a draw for each byte. Read never fails.
 func (s *Source) Read(b []byte) (int, error) {
 	for i := range b {
 		b[i] = byte(s.Next())

@@ -1,46 +1,47 @@
 package table
 
-// An Array is a row of values that grows without moving what it has: in pieces of so many values, of which the first
-// begins small. So a table of a million rows takes one more in a step of no more work than a small one does. The zero
-// value is empty. A pointer into it is good until it grows.
+// Array is a sequence of values that grows without moving its values. It consists of pieces with a fixed number of
+// values, and only the first piece begins smaller and is copied when it grows. So adding a value to a table of a
+// million rows is no more work than adding a value to a small table. The zero value is empty. A pointer to a value is
+// valid until the array grows.
 type Array[T any] struct {
 	pieces [][]T
 	n      int
 }
 
 const (
-	least   = 4 // values that the first piece begins with
-	perBit  = 8
+	least   = 4 // initial capacity of the first piece, in values
+	perBit  = 8 // a piece holds 1<<perBit values
 	piece   = 1 << perBit
-	inPiece = piece - 1
+	inPiece = piece - 1 // mask for the index within a piece
 )
 
-// Emptied returns an array without values, in the memory of a, which is not used any more.
+// Emptied returns an empty array in the memory of a. The caller must not use a afterwards.
 func (a *Array[T]) Emptied() Array[T] { return Array[T]{pieces: emptied(a.pieces)} }
 
-// Len is the number of values.
+// Len returns the number of values.
 func (a *Array[T]) Len() int { return a.n }
 
-// At is the value at i, which is one.
+// At returns a pointer to the value with index i, which must exist.
 func (a *Array[T]) At(i int) *T { return place(a.pieces, i) }
 
-// Push adds a value at the end. There are never more than most.
+// Push appends a value. The array never holds more than most values, which limits the memory of the first piece.
 func (a *Array[T]) Push(v T, most int) {
 	a.pieces = pushed(a.pieces, a.n, v, most)
 	a.n++
 }
 
-// Pop takes the last value away.
+// Pop removes the last value.
 func (a *Array[T]) Pop() {
 	a.n--
 	last := &a.pieces[a.n>>perBit]
 	*last = (*last)[:a.n&inPiece]
 }
 
-// place is the value at i of pieces.
+// place returns a pointer to the value with index i of pieces.
 func place[T any](pieces [][]T, i int) *T { return &pieces[i>>perBit][i&inPiece] }
 
-// pushed adds a value to n of them, of which there are never more than most.
+// pushed appends v to pieces that hold n values, and will never hold more than most.
 func pushed[T any](pieces [][]T, n int, v T, most int) [][]T {
 	in := n >> perBit
 	if in == len(pieces) {
@@ -60,12 +61,12 @@ func pushed[T any](pieces [][]T, n int, v T, most int) [][]T {
 	return pieces
 }
 
-// emptied are pieces without values.
+// emptied returns pieces without values, in the memory of the first piece.
 func emptied[T any](pieces [][]T) [][]T {
 	if len(pieces) == 0 {
 		return nil
 	}
-	clear(pieces[0]) // Behind it nothing was written, or only what is written over before anybody sees it.
+	clear(pieces[0]) // Values behind len were never set, or are set before they are read.
 	pieces[0] = pieces[0][:0]
 	return pieces[:1]
 }

@@ -1,34 +1,36 @@
 package table
 
-// Compact is an Index of half the size, for tables with a row for each key. It remembers a slot in place of a handle,
-// so what is in it must live, and 32 bits of a hash: the caller compares what it finds by more than its hash.
+// Compact is an Index of half the size, for tables with a row for each key. It stores the slot of a row instead of a
+// handle, so each row in the index must be in use. Compact also stores only 32 bits of a hash, so the caller must
+// compare what it finds by key:
 //
 //	for p := x.Seek(hash); p.Found(); p = x.Next(p) {
 //	    if slab.Get(slab.At(p.Slot())).key == key { ... }
 //	}
 //
-// It must not be changed between Seek and Next.
+// The index must not be changed between Seek and Next.
 type Compact struct {
 	first marks
-	more  []marks // as those of an Index
+	more  []marks // further parts, as in an Index
 	n     int
 }
 
-// Emptied is as that of an Index.
+// Emptied returns an empty index in the memory of x. The caller must not use x afterwards.
 func (x *Compact) Emptied() Compact {
 	clear(x.first.cells)
 	return Compact{first: marks{cells: x.first.cells}}
 }
 
-// marks are a part of it.
+// marks is a part of a Compact: an open-addressing table.
 type marks struct {
-	cells []mark // a power of two, at most three quarters full
+	cells []mark // a power of two of cells, at most three quarters full
 	n     int
 }
 
+// mark is an entry. The zero mark is an empty cell.
 type mark struct {
-	tag  uint32 // of the hash
-	slot uint32 // from 1
+	tag  uint32 // 32 bits of the hash
+	slot uint32 // the slot number plus 1; 0: empty
 }
 
 // Spot is a position in a Compact.
@@ -37,15 +39,16 @@ type Spot struct {
 	mark mark
 }
 
-// Found says whether the spot has an entry.
+// Found reports whether there is an entry at the spot.
 func (p Spot) Found() bool { return p.mark.slot != 0 }
 
-// Slot is the entry's slot.
+// Slot returns the slot of the entry.
 func (p Spot) Slot() int32 { return int32(p.mark.slot) - 1 }
 
+// tagOf returns the bits of a hash that a Compact stores.
 func tagOf(hash uint64) uint32 { return uint32(mix(hash)) }
 
-// of is the part in which the entries with a tag are.
+// of returns the part that holds the entries with a tag.
 func (x *Compact) of(tag uint32) *marks {
 	if parts := len(x.more) + 1; parts > 1 {
 		return x.at(partOf(uint64(tag>>12), parts))
@@ -72,6 +75,7 @@ func (x *Compact) Seek(hash uint64) Spot {
 // Next finds the next entry that may have the same hash.
 func (x *Compact) Next(p Spot) Spot { return x.of(p.mark.tag).scan(p.mark.tag, p.pos+1) }
 
+// scan finds the first entry with a tag at or behind a position.
 func (t *marks) scan(tag uint32, pos int) Spot {
 	mask := len(t.cells) - 1
 	for pos &= mask; t.cells[pos].slot != 0; pos = (pos + 1) & mask {
@@ -82,10 +86,10 @@ func (t *marks) scan(tag uint32, pos int) Spot {
 	return Spot{}
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (x *Compact) Len() int { return x.n }
 
-// Add inserts the slot of a handle.
+// Add inserts the slot that h names under a hash.
 func (x *Compact) Add(hash uint64, h Handle) {
 	if x.n++; x.n > perPart*(len(x.more)+1) {
 		x.split()
@@ -94,6 +98,7 @@ func (x *Compact) Add(hash uint64, h Handle) {
 	x.of(tag).add(mark{tag: tag, slot: uint32(h.Slot() + 1)})
 }
 
+// split adds a part, which takes about half of the entries of another part.
 func (x *Compact) split() {
 	number := len(x.more) + 1
 	x.more = append(x.more, marks{})
@@ -126,6 +131,7 @@ func (t *marks) put(m mark) {
 	t.cells[pos] = m
 }
 
+// grow doubles the number of cells.
 func (t *marks) grow() {
 	old := t.cells
 	t.cells = make([]mark, max(16, 2*len(old)))
@@ -137,7 +143,7 @@ func (t *marks) grow() {
 	}
 }
 
-// gapOf is as gap.
+// gapOf is gap for a Compact.
 func gapOf(cells []mark) int {
 	from := 0
 	for from < len(cells) && cells[from].slot != 0 {
@@ -146,7 +152,7 @@ func gapOf(cells []mark) int {
 	return from
 }
 
-// Remove takes out the slot of a handle, which must be there.
+// Remove removes the slot that h names. Remove panics if the slot is not in the index under this hash.
 func (x *Compact) Remove(hash uint64, h Handle) {
 	tag := tagOf(hash)
 	x.of(tag).remove(tag, uint32(h.Slot()+1))

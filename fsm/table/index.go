@@ -1,22 +1,22 @@
 package table
 
-// Index finds handles by hash: an open-addressing table. Equal hashes may stand
-// for different keys, so the caller compares:
+// Index finds handles by hash. It is an open-addressing table. Different keys may have equal hashes, so the caller
+// compares keys:
 //
 //	for p := x.Seek(hash); p.Found(); p = x.Next(p) {
 //	    if slab.Get(p.Handle()).key == key { ... }
 //	}
 //
 // Entries with the same hash are found in the order in which they were added. The index must not be changed between
-// Seek and Next. However large it is, an entry more moves those of one part at the most.
+// Seek and Next. However large the index is, adding an entry moves at most the entries of one part.
 type Index struct {
 	first buckets
-	more  []buckets // once there are many entries: see partOf
+	more  []buckets // further parts of an index with many entries; see partOf
 	n     int
 }
 
-// Emptied returns an index without entries, in the memory of x, which is not used any more. How much that is makes no
-// difference that anybody can see.
+// Emptied returns an empty index in the memory of x. The caller must not use x afterwards. The size of that memory has
+// no effect that a caller can observe.
 func (x *Index) Emptied() Index {
 	if x.n > 0 { // Else all cells are empty already.
 		clear(x.first.cells)
@@ -24,12 +24,13 @@ func (x *Index) Emptied() Index {
 	return Index{first: buckets{cells: x.first.cells}}
 }
 
-// buckets are a part of an index.
+// buckets is a part of an index.
 type buckets struct {
-	cells []bucket // a power of two, at most half full
+	cells []bucket // a power of two of cells, at most half full
 	n     int
 }
 
+// bucket is an entry. The zero bucket is an empty cell.
 type bucket struct {
 	hash uint64
 	h    Handle
@@ -42,13 +43,13 @@ type Probe struct {
 	h    Handle
 }
 
-// Found says whether the probe stands on an entry with its hash.
+// Found reports whether there is an entry with the sought hash at the probe.
 func (p Probe) Found() bool { return p.h != 0 }
 
-// Handle is the entry's handle.
+// Handle returns the handle of the entry.
 func (p Probe) Handle() Handle { return p.h }
 
-// of is the part in which the entries with a mixed hash are.
+// of returns the part that holds the entries with a mixed hash.
 func (x *Index) of(mixed uint64) *buckets {
 	if parts := len(x.more) + 1; parts > 1 {
 		return x.at(partOf(mixed>>15, parts))
@@ -75,6 +76,7 @@ func (x *Index) Seek(hash uint64) Probe {
 // Next finds the next entry with the same hash.
 func (x *Index) Next(p Probe) Probe { return x.of(mix(p.hash)).scan(p.hash, p.pos+1) }
 
+// scan finds the first entry with a hash at or behind a position.
 func (t *buckets) scan(hash uint64, pos int) Probe {
 	mask := len(t.cells) - 1
 	for pos &= mask; t.cells[pos].h != 0; pos = (pos + 1) & mask {
@@ -85,7 +87,7 @@ func (t *buckets) scan(hash uint64, pos int) Probe {
 	return Probe{}
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (x *Index) Len() int { return x.n }
 
 // Add inserts an entry.
@@ -96,7 +98,7 @@ func (x *Index) Add(hash uint64, h Handle) {
 	x.of(mix(hash)).add(bucket{hash, h})
 }
 
-// split makes one part more, of entries of another.
+// split adds a part, which takes about half of the entries of another part.
 func (x *Index) split() {
 	number := len(x.more) + 1
 	x.more = append(x.more, buckets{})
@@ -129,6 +131,7 @@ func (t *buckets) put(b bucket) {
 	t.cells[pos] = b
 }
 
+// grow doubles the number of cells.
 func (t *buckets) grow() {
 	old := t.cells
 	t.cells = make([]bucket, max(16, 2*len(old)))
@@ -140,8 +143,8 @@ func (t *buckets) grow() {
 	}
 }
 
-// gap is a place behind which entries stand in the order in which they are found: those that go on at the beginning
-// come after those at the end.
+// gap returns the index of an empty cell. Entries that are read from there, round the end of the cells, keep the order
+// in which Seek and Next find them: a run that goes on at the beginning of the cells is read after its part at the end.
 func gap(cells []bucket) int {
 	from := 0
 	for from < len(cells) && cells[from].h != 0 {
@@ -150,7 +153,7 @@ func gap(cells []bucket) int {
 	return from
 }
 
-// Remove takes out the entry, which must be there.
+// Remove removes an entry. Remove panics if the entry is not in the index.
 func (x *Index) Remove(hash uint64, h Handle) {
 	x.of(mix(hash)).remove(hash, h)
 	x.n--

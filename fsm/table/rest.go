@@ -1,16 +1,16 @@
 package table
 
-// Rest says what may be in a table when nothing is open: no command, no message, no transfer, nobody's pages. Whoever
-// looks for what was left behind asks by it.
+// Rest says which rows a table may hold when the machine is at rest: no command, message or transfer is open, and no
+// page is granted, lent or in the hands of the engine. A check for leaked rows compares each table with its Rest.
 type Rest uint8
 
-// Kinds of rest.
+// The kinds of rest.
 const (
-	Empty   Rest = iota // nothing
-	Timed               // what is remembered until a time, with a deadline for each
-	Bounded             // what is remembered until something else needs the room
-	Ready               // chunks that somebody may come for
+	Empty   Rest = iota // no rows
+	Timed               // rows that are kept until a time, each with a deadline
+	Bounded             // rows that are kept until their place is needed
+	Ready               // chunks that a request may still read
 )
 
-// Visit is told of one table: how many rows it has, and what may be in it at rest.
+// Visit is called for a table with the number of its rows and the rows that it may hold at rest.
 type Visit func(name string, rows int, rest Rest)

@@ -1,61 +1,72 @@
 package table
 
-// Handle names one life of one slot of a Slab. Zero names nothing. A handle of an
-// earlier life is not valid again before the slot's 2^32nd next one. Nobody keeps one so long: lists, indexes and
-// deadlines let go of what they name when it ends, drivers hold what is outstanding only, and what refers to somebody
-// who may be gone compares a number of its own that does not end (kernel.Ref.Attempt, grant ids).
+// Handle names one use of one slot of a Slab. Zero names nothing.
+//
+// The upper half counts the uses of the slot, so a handle of a removed row is not valid again before the slot was used
+// 2^32 more times. No handle is kept for so long: a list, an index or a deadline drops a handle when the row ends, a
+// driver only holds what is outstanding, and a reference that may outlive the row is compared by a number that does not
+// repeat (kernel.Ref.Attempt, grant ids).
 type Handle uint64
 
+// handle returns the handle of a use of a slot.
 func handle(slot int32, life uint32) Handle { return Handle(life)<<32 | Handle(uint32(slot+1)) }
 
-// Slot is the position behind the handle.
+// Slot returns the slot that the handle names.
 func (h Handle) Slot() int32 { return int32(uint32(h)) - 1 }
 
-// List is a doubly linked list of slots of one Slab. The zero value is empty.
+// List is a doubly linked list of rows of one Slab. The zero value is empty.
 type List struct {
 	head Handle
-	tail int32 // a slot, from 1
+	tail int32 // slot number plus 1; 0: none
 	n    int32
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (l *List) Len() int { return int(l.n) }
 
-// Front is the oldest element, or zero.
+// Front returns the first element, or zero if the list is empty.
 func (l *List) Front() Handle { return l.head }
 
-// A row is what a Slab knows of a slot beside its value. It is small: a table may have one for each key.
+// row is what a Slab knows about a slot beside its value. The struct is small, because a table may have a row for each
+// key.
 type row struct {
-	life       uint32
-	prev, next int32 // in its list: slots, from 1; what is in a list lives
-	live       bool  `snap:"life"`
-	list       bool
+	// life counts the uses of the slot.
+	life uint32
+	// prev and next are the neighbours in the list of the row: slot numbers plus 1. Invariant: a row that is in a list
+	// is in use. In a free slot next is the free slot that is used next.
+	prev, next int32
+	// live reports whether the slot is in use.
+	live bool `snap:"life"`
+	// list reports whether the row is in a list.
+	list bool
 }
 
-// rows are all of a Slab but its values: which slots live, and the lists through them. They are apart because the
-// compiler makes all methods of a generic type for each type of values, anew in each package that knows such a table,
-// and makes a method more for each that is promoted: what nobody else calls is a function.
+// rows is a Slab without its values: which slots are in use, and the lists through them.
+//
+// The type is separate from Slab to keep programs small. The compiler generates all methods of a generic type for each
+// type of values, again in each package that uses such a table, and generates a further method for each promoted
+// method. For the same reason operations that only this package uses are functions.
 type rows struct {
 	rows  Array[row]
-	free  int32 // the free slot that is used next, from 1; each names the one after it
-	freed int32 // the last of them
+	free  int32 // the free slot that is used next, plus 1; each free slot names the next
+	freed int32 // the free slot that is used last, plus 1
 	n     int
 	max   int
 }
 
-// Len is the number of live elements.
+// Len returns the number of rows in use.
 func (s *rows) Len() int { return s.n }
 
-// Max is the bound.
+// Max returns the bound of the table.
 func (s *rows) Max() int { return s.max }
 
-// Full says that Add would refuse.
+// Full reports whether the table is at its bound, so that Add would fail.
 func (s *rows) Full() bool { return s.n >= s.max }
 
-// emptiedRows are those of a table without elements, in the memory of s.
+// emptiedRows returns the rows of an empty table, in the memory of s.
 func emptiedRows(s *rows, max int) rows { return rows{rows: s.rows.Emptied(), max: max} }
 
-// begin makes a slot live. It returns zero when the table is full.
+// begin begins a new use of a free slot and returns its handle, or zero if the table is full.
 func begin(s *rows) Handle {
 	if s.Full() {
 		return 0
@@ -75,7 +86,7 @@ func begin(s *rows) Handle {
 	return handle(slot, r.life)
 }
 
-// lives says whether the handle's life is not over.
+// lives reports whether the use that the handle names has not ended.
 func lives(s *rows, h Handle) bool {
 	slot := int(uint32(h)) - 1
 	if uint(slot) >= uint(s.rows.n) {
@@ -85,7 +96,7 @@ func lives(s *rows, h Handle) bool {
 	return r.live && r.life == uint32(h>>32)
 }
 
-// At returns the live handle at a slot, and zero for a free one.
+// At returns the handle of the row in a slot, or zero if the slot is free or does not exist.
 func (s *rows) At(slot int32) Handle {
 	if uint(slot) >= uint(s.rows.n) {
 		return 0
@@ -97,10 +108,10 @@ func (s *rows) At(slot int32) Handle {
 	return handle(slot, r.life)
 }
 
-// Slots is the number of slots ever used: the range for At.
+// Slots returns the number of slots that were ever used. The slots 0 to Slots()-1 are the range for At.
 func (s *rows) Slots() int32 { return int32(s.rows.Len()) }
 
-// Remove ends the element's life. It must be in no list.
+// Remove removes a row and frees its slot. Remove panics if the row was removed before or is in a list.
 func (s *rows) Remove(h Handle) {
 	slot := h.Slot()
 	if !lives(s, h) {
@@ -120,10 +131,10 @@ func (s *rows) Remove(h Handle) {
 	s.freed = slot + 1
 }
 
-// at is the row of a slot, from 1.
+// at returns the row in a slot, given the slot number plus 1.
 func at(s *rows, slot int32) *row { return s.rows.At(int(slot - 1)) }
 
-// PushBack appends an element that is in no list.
+// PushBack appends a row to a list. PushBack panics if the row is in a list already.
 func (s *rows) PushBack(l *List, h Handle) {
 	r := s.rows.At(int(h.Slot()))
 	if r.list {
@@ -139,7 +150,7 @@ func (s *rows) PushBack(l *List, h Handle) {
 	l.n++
 }
 
-// PushFront prepends an element that is in no list.
+// PushFront inserts a row at the front of a list. PushFront panics if the row is in a list already.
 func (s *rows) PushFront(l *List, h Handle) {
 	r := s.rows.At(int(h.Slot()))
 	if r.list {
@@ -155,7 +166,8 @@ func (s *rows) PushFront(l *List, h Handle) {
 	l.n++
 }
 
-// Insert puts an element that is in no list before another one of the list, or at its end if that is zero.
+// Insert inserts a row before another row of the list, or at the end of the list if before is zero. Insert panics if
+// the row is in a list already, or if the row before which to insert is in none.
 func (s *rows) Insert(l *List, h, before Handle) {
 	switch before {
 	case 0:
@@ -174,7 +186,7 @@ func (s *rows) Insert(l *List, h, before Handle) {
 	l.n++
 }
 
-// Join appends all of another list, which is empty then.
+// Join appends all elements of another list to l. The other list is empty afterwards.
 func (s *rows) Join(l, other *List) {
 	switch {
 	case other.n == 0:
@@ -188,7 +200,8 @@ func (s *rows) Join(l, other *List) {
 	*other = List{}
 }
 
-// Unlink takes an element out of the list that it is in.
+// Unlink removes a row from the list l. Unlink panics if the row is in no list. The row must not be in a different
+// list.
 func (s *rows) Unlink(l *List, h Handle) {
 	r := s.rows.At(int(h.Slot()))
 	if !r.list {
@@ -208,7 +221,7 @@ func (s *rows) Unlink(l *List, h Handle) {
 	l.n--
 }
 
-// listed is the handle of a neighbour in a list.
+// listed returns the handle of a neighbour in a list, given its slot number plus 1.
 func listed(s *rows, neighbour int32) Handle {
 	if neighbour == 0 {
 		return 0
@@ -216,8 +229,8 @@ func listed(s *rows, neighbour int32) Handle {
 	return handle(neighbour-1, at(s, neighbour).life)
 }
 
-// Listed says whether the element is in a list.
+// Listed reports whether the row is in a list.
 func (s *rows) Listed(h Handle) bool { return s.rows.At(int(h.Slot())).list }
 
-// Next is the element after h in its list, or zero.
+// Next returns the row after h in its list, or zero if h is the last.
 func (s *rows) Next(h Handle) Handle { return listed(s, s.rows.At(int(h.Slot())).next) }

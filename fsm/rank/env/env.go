@@ -1,6 +1,12 @@
-// Package env is what the rooms of a rank share for the time of one step: the instant, the effects, and the tables that
-// belong to all of them. The rank owns it and hands it to them by argument. A room may rely on Now being the same all
-// through a step, and must keep nothing of it beyond.
+// Package env defines what the rooms of a rank share during one step: the instant, the effects that the step emits, and
+// the tables that belong to all rooms.
+//
+// The rank updates its [Env] at the beginning of a step and passes the Env by argument. A room may rely on Now staying
+// the same during the whole step, and must not store the Env or a pointer out of the Env beyond the step.
+//
+// Example: a deadline of the push source expires. The rank calls the push source with the Env. The push source finds
+// its row, opens a correlation number in Corrs, adds a message to Out, and sets the next deadline in Timers at Now plus
+// the timeout. All three are in the Env, so the push source needs no pointer to the rank.
 package env
 
 import (
@@ -9,36 +15,40 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory"
 )
 
-// Env is the step's instant, its effects, and the shared tables.
+// Env is the environment of a step: the instant, the effects, and the shared tables.
 type Env struct {
-	Now     effects.Time
-	Out     *effects.Effects
-	Pools   *memory.Pools
-	Pool    *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
-	Engine  *memory.Pool // that the engine fills, for who copies to the arena, which is Pool then: see OfArena
-	Arena   *memory.Pool // to which what is ready is copied for peers that read it, if there is one
-	Landing *memory.Pool // into which what peers share comes; nil: Pool
-	Staging *memory.Pool // into which fetches read; nil: Pool
+	Now   effects.Time
+	Out   *effects.Effects
+	Pools *memory.Pools
+	Pool  *memory.Pool // the pool that peers store into and read; also the engine's pool if Engine is nil
+	// Engine is the pool that the engine fills, if that is not Pool. It is set only in the Env that OfArena returns,
+	// where Pool is the arena.
+	Engine *memory.Pool
+	// Arena is the pool to which ready chunks are copied for peers to read. Arena is nil if the rank has none.
+	Arena   *memory.Pool
+	Landing *memory.Pool // the pool in which chunks shared by peers land; nil: Pool
+	Staging *memory.Pool // the pool into which fetches read; nil: Pool
 	Timers  *kernel.Timers
 	Corrs   *kernel.Corrs
 	Conns   *kernel.Conns
-	Tickets *kernel.Tickets // of commands that are open
+	Tickets *kernel.Tickets // tickets of open commands
 	Names   Names           // may be nil
-	Work    *kernel.Work    // what this step may still do of what can wait; nil: all
+	Work    *kernel.Work    // the budget of this step for work that can wait for the next step; nil: unlimited
 }
 
-// Names knows what peers call themselves, for people, and which links lead anywhere.
+// Names gives the names of peers, for texts that people read, and says which data-plane links exist.
 type Names interface {
-	// Name is that of the guest of a class; empty if it has none.
+	// Name returns the name of the inbound peer of a class, or "" if the class has no peer.
 	Name(class int) string
-	// Leads says whether a link stands.
+	// Leads reports whether the link exists and leads to a peer.
 	Leads(link effects.Link) bool
 }
 
-// Leads says whether a link stands, as far as is known: one that was dropped is not read over.
+// Leads reports whether the link exists, as far as the rank knows. A link that was dropped must not be used for reads.
+// Without Names, Leads reports true.
 func (v *Env) Leads(link effects.Link) bool { return v.Names == nil || v.Names.Leads(link) }
 
-// Name is what the guest of a class calls itself; empty if it is not known.
+// Name returns the name of the inbound peer of a class, or "" if the name is not known.
 func (v *Env) Name(class int) string {
 	if v.Names == nil {
 		return ""
@@ -46,14 +56,15 @@ func (v *Env) Name(class int) string {
 	return v.Names.Name(class)
 }
 
-// OfArena is v as who copies to the arena sees it, and who lends from there.
+// OfArena returns a copy of v for the code that copies chunks to the arena and lends the copies from there: Pool is the
+// arena, and Engine is the former Pool.
 func (v *Env) OfArena() Env {
 	a := *v
 	a.Pool, a.Engine = v.Arena, v.Pool
 	return a
 }
 
-// LandsIn is the pool into which what peers share comes.
+// LandsIn returns the pool in which chunks shared by peers land.
 func (v *Env) LandsIn() *memory.Pool {
 	if v.Landing != nil {
 		return v.Landing
@@ -61,7 +72,7 @@ func (v *Env) LandsIn() *memory.Pool {
 	return v.Pool
 }
 
-// StagedIn is the pool into which fetches read.
+// StagedIn returns the pool into which fetches read.
 func (v *Env) StagedIn() *memory.Pool {
 	if v.Staging != nil {
 		return v.Staging
@@ -69,7 +80,7 @@ func (v *Env) StagedIn() *memory.Pool {
 	return v.Pool
 }
 
-// Filled is the pool whose pages the engine reserves and puts.
+// Filled returns the pool whose pages the engine reserves and puts.
 func (v *Env) Filled() *memory.Pool {
 	if v.Engine != nil {
 		return v.Engine

@@ -8,13 +8,15 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Conns say whose each connection of ours is, from when it has opened until it is closed. Who has a connection knows it
-// by its number, so all of this follows from what owners keep, and nothing of it counts beside that.
+// Conns says which row owns each open connection of the rank, from the step in which the connection opened until the
+// step that closes it. Each owner also stores the number of the connection, so the table follows from the tables of the
+// owners and is left out of snapshots.
 type Conns struct {
 	rows table.Slab[bound] `snap:"skip"`
 	byID table.Index       `snap:"skip"`
 }
 
+// bound is an open connection and the row that owns it.
 type bound struct {
 	conn effects.Conn
 	ref  Ref
@@ -23,15 +25,15 @@ type bound struct {
 // NewConns returns a table for at most max open connections.
 func NewConns(max int) Conns { return new(Conns).Emptied(max) }
 
-// Emptied returns what NewConns does, in the memory of t, which is not used any more.
+// Emptied is NewConns in the memory of t. The caller must not use t afterwards.
 func (t *Conns) Emptied(max int) Conns {
 	return Conns{rows: t.rows.Emptied(max), byID: t.byID.Emptied()}
 }
 
-// Len is the number of connections that are open.
+// Len returns the number of open connections in the table.
 func (t *Conns) Len() int { return t.rows.Len() }
 
-// But is the number of those that are of none of some owners; to look at only.
+// But returns the number of connections that belong to none of the given owners. It is for inspection only.
 func (t *Conns) But(owners ...Owner) (n int) {
 	for slot := range t.rows.Slots() {
 		if x := t.rows.Get(t.rows.At(slot)); x != nil && !slices.Contains(owners, x.ref.Owner) {
@@ -41,7 +43,8 @@ func (t *Conns) But(owners ...Owner) (n int) {
 	return n
 }
 
-// Bind notes whose a connection is. It has just opened, so nobody had it before.
+// Bind records that a connection, which has just opened, belongs to ref. Bind panics if the connection is already in
+// the table, or if the table is full.
 func (t *Conns) Bind(conn effects.Conn, ref Ref) {
 	if t.find(conn) != 0 {
 		panic(fmt.Sprintf("BUG: connection %d opened twice", conn))
@@ -54,7 +57,8 @@ func (t *Conns) Bind(conn effects.Conn, ref Ref) {
 	t.byID.Add(uint64(conn), h)
 }
 
-// Find says whose a connection is: nobody's (the zero Ref) if it is closed, or of an owner who keeps no account here.
+// Find returns the row that owns a connection. Find returns the zero Ref if the connection is closed, or if the owner
+// does not record connections here.
 func (t *Conns) Find(conn effects.Conn) Ref {
 	if x := t.rows.Get(t.find(conn)); x != nil {
 		return x.ref
@@ -62,7 +66,8 @@ func (t *Conns) Find(conn effects.Conn) Ref {
 	return Ref{}
 }
 
-// Unbind notes that a connection is closed. It happens once, as its Close does.
+// Unbind removes a connection that is closed. Unbind panics if the connection is not in the table: a connection is
+// closed once, and by the owner.
 func (t *Conns) Unbind(conn effects.Conn) {
 	h := t.find(conn)
 	if h == 0 {

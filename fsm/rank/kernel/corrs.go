@@ -5,22 +5,24 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Corrs are the outstanding effects, bounded by the credits of the rank.
+// Corrs is the table of outstanding effects. It maps the correlation number of an effect to the row that waits for the
+// completion. The number of outstanding effects is bounded by the credits of the rank.
 type Corrs struct{ refs table.Slab[Ref] }
 
 // NewCorrs returns a table for at most max outstanding effects.
 func NewCorrs(max int) Corrs { return new(Corrs).Emptied(max) }
 
-// Emptied returns what NewCorrs does, in the memory of t, which is not used any more.
+// Emptied is NewCorrs in the memory of t. The caller must not use t afterwards.
 func (t *Corrs) Emptied(max int) Corrs { return Corrs{refs: t.refs.Emptied(max)} }
 
-// Len is the number of outstanding effects.
+// Len returns the number of outstanding effects.
 func (t *Corrs) Len() int { return t.refs.Len() }
 
-// Full says that no credit is left.
+// Full reports whether no credit is left.
 func (t *Corrs) Full() bool { return t.refs.Full() }
 
-// Open gives a Corr for an effect about to be emitted.
+// Open returns a new correlation number for an effect that is about to be emitted, and records the row that waits for
+// the completion. Open panics if no credit is left.
 func (t *Corrs) Open(ref Ref) effects.Corr {
 	h, r := t.refs.Add()
 	if r == nil {
@@ -30,7 +32,8 @@ func (t *Corrs) Open(ref Ref) effects.Corr {
 	return effects.Corr(h)
 }
 
-// Peek returns what the effect was for and keeps it outstanding: a Settled follows.
+// Peek returns the row that waits for c, and leaves the effect outstanding, because a Settled event follows. Peek
+// reports false if c is not outstanding.
 func (t *Corrs) Peek(c effects.Corr) (Ref, bool) {
 	r := t.refs.Get(table.Handle(c))
 	if r == nil {
@@ -39,7 +42,8 @@ func (t *Corrs) Peek(c effects.Corr) (Ref, bool) {
 	return *r, true
 }
 
-// Close takes the completion of c.
+// Close takes the completion of c: it returns the row that waits for c, and the effect is no longer outstanding. Close
+// reports false if c is not outstanding.
 func (t *Corrs) Close(c effects.Corr) (Ref, bool) {
 	ref, ok := t.Peek(c)
 	if ok {

@@ -6,27 +6,27 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// CountMax bounds every count of a configuration: tables number their places with 31 bits, and the bounds of tables are
-// sums and products of counts. A rank with more than this would fit no machine.
+// CountMax bounds every count of a configuration. Tables number their slots with 31 bits, and the bounds of tables are
+// sums and products of counts. A rank that needs more would not fit into the memory of any machine.
 const CountMax = 1 << 28
 
-// Clamped is a count that follows from others.
+// Clamped returns a count that was computed from configured counts, limited to CountMax.
 func Clamped(n uint64) uint32 { return uint32(min(n, CountMax)) }
 
-// Default fills in what a configuration leaves out.
+// Default sets *v to d if the configuration left the value out (zero).
 func Default[T int64 | uint32 | uint64 | effects.Duration](v *T, d T) {
 	if *v == 0 {
 		*v = d
 	}
 }
 
-// A Count is one of a configuration, by its name.
+// Count is a count of a configuration, with its name for error texts.
 type Count struct {
 	Name  string
 	Value uint32
 }
 
-// Countable refuses counts that would not fit the numbers of tables.
+// Countable returns an error that names the first count above CountMax, or nil.
 func Countable(counts ...Count) error {
 	for _, c := range counts {
 		if c.Value > CountMax {
@@ -36,14 +36,15 @@ func Countable(counts ...Count) error {
 	return nil
 }
 
-// A Need is what a room or a flow may have outstanding at a time, so that a rank knows what to make room for. With
-// counts of 28 bits no sum of them ends a number of 64.
+// Need is what a room or a flow may have outstanding at a time: pending deadlines, and completions of each kind. The
+// rank adds the needs of all rooms to size its tables. Counts have at most 28 bits, so their sums cannot overflow 64
+// bits.
 type Need struct {
 	Deadlines int
 	effects.Limits
 }
 
-// And adds what another one needs. Pages of a batch are the most of any.
+// And returns the sum of both needs. PagesPerBatch is not added: the larger value counts.
 func (n Need) And(m Need) Need {
 	n.Deadlines += m.Deadlines
 	n.Sends += m.Sends
@@ -56,5 +57,5 @@ func (n Need) And(m Need) Need {
 	return n
 }
 
-// Outstanding is the most completions that are awaited at a time.
+// Outstanding returns the maximum number of completions that are awaited at a time.
 func (n Need) Outstanding() int { return n.Sends + n.Transfers + n.Copies + n.Scatters }

@@ -2,42 +2,48 @@ package kernel
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// What a step does is bounded, whatever its event ends: a drain, a peer that is gone, a request that nobody wants. So
-// what ends many rows at once is two things. First it condemns them, in one step and without looking at any: by a flag,
-// a count of their class (Losses), or the name that they have in common. Then a Sweep ends them, so many a step. A row
-// that is condemned and stands is never served meanwhile: whoever comes upon it asks whether it is condemned, and ends
-// it there and then, or leaves it to the sweep. A sweep frees nothing by itself: each row ends by its own rules, so no
-// page is free earlier than without it.
+// The work of a step is bounded, whatever its event ends: a drain, a peer that has disconnected, an abandoned request.
+// So many rows are ended in two phases. First the rows are condemned, in a single step and without looking at any row:
+// by a flag, by a count of the class (Losses), or by a name that the rows have in common. Then a Sweep ends the rows, a
+// bounded number in each step. A row that is condemned but has not ended is never served: code that finds the row
+// checks whether the row is condemned, and ends the row immediately or leaves that to the sweep. A sweep frees nothing
+// by itself: each row ends by its own rules, so no page becomes free earlier than without the sweep.
+//
+// Example: a peer with 1,000 allocation requests disconnects. The step of that event calls Losses.Add for the class of
+// the peer, which condemns all of these requests, and requests a pass. With a budget of 256 rows per step the pass
+// takes a few steps. A request that the peer sends after a new handshake is not condemned, because the request is
+// inserted at the new count.
 
-// Work is what a step may still do of what can wait for the next one: end rows, of which each chunk counts, and look at
-// others, which costs a part of that. The row that uses it up is finished, so a step does at most one batch more. A nil
-// Work has no end, for tests of rooms.
+// Work is the budget of a step for work that can wait for the next step: ending rows, where each chunk of a row counts,
+// and looking at rows, which costs a sixteenth of that. The row that uses up the budget is finished, so a step exceeds
+// the budget by at most one batch. A nil Work is unlimited, for tests of rooms.
 type Work struct{ left int }
 
-// looks are as many as cost what ending a row does.
+// looks is the number of looks that cost as much as ending a row.
 const looks = 16
 
-// Begin gives a step its work.
+// Begin sets the budget for a new step, in rows.
 func (w *Work) Begin(rows int) { w.left = rows * looks }
 
-// Spend counts rows, or chunks of one, that end.
+// Spend subtracts rows that end, or chunks of a row that ends, from the budget.
 func (w *Work) Spend(rows int) {
 	if w != nil {
 		w.left -= rows * looks
 	}
 }
 
-// Look counts a row that is looked at.
+// Look subtracts a look at a row from the budget.
 func (w *Work) Look() { w.Looks(1) }
 
-// Looks counts n of them.
+// Looks subtracts n looks from the budget.
 func (w *Work) Looks(n int) {
 	if w != nil {
 		w.left -= n
 	}
 }
 
-// Rows is how many rows may still end in this step; the last of them may be large.
+// Rows returns the number of rows that may still end in this step. The last of these rows may be larger than the rest
+// of the budget.
 func (w *Work) Rows() uint32 {
 	if w == nil {
 		return 1<<32 - 1
@@ -45,20 +51,23 @@ func (w *Work) Rows() uint32 {
 	return uint32(max(0, w.left+looks-1) / looks)
 }
 
-// Left says whether there is any left.
+// Left reports whether the budget is not used up.
 func (w *Work) Left() bool { return w == nil || w.left > 0 }
 
-// A Sweep is one pass over the slots of some tables, cut into as many steps as its work takes. It knows where it is,
-// and no more: what it looks for is for whoever visits. Who asks for a pass while one is under way has another one
-// behind it. So nothing that comes begins a pass anew, each pass ends, and what was condemned before a pass began has
-// been looked at when it ends.
+// Sweep is a pass over the slots of some tables, cut into as many steps as the budgets require. A Sweep only records
+// its position; the visit function decides what to look for.
+//
+// A pass that is requested while a pass is under way follows the present pass and does not restart it. So each pass
+// ends, however often passes are requested, and all that was condemned before a pass began has been visited when it
+// ends.
 type Sweep struct {
-	table uint8 // at which it is, from 1; 0: no pass is under way
-	slot  int32
-	again bool // another pass follows
+	table uint8 // the table that is being visited, from 1; 0: no pass is under way
+	slot  int32 // the slot that is visited next
+	again bool  // another pass follows
 }
 
-// Want asks for a pass, and says whether it begins now.
+// Want requests a pass. Want reports whether the pass begins now; otherwise the requested pass follows the present
+// pass.
 func (s *Sweep) Want() bool {
 	if s.table != 0 {
 		s.again = true
@@ -68,20 +77,20 @@ func (s *Sweep) Want() bool {
 	return true
 }
 
-// Under says whether a pass is under way: the rank has work left, and its deadline is now.
+// Under reports whether a pass is under way. Meanwhile the rank has work left, and its deadline is now.
 func (s *Sweep) Under() bool { return s.table != 0 }
 
-// Where says where a sweep goes on from a slot.
+// Where is the result of a visit: where the sweep continues.
 type Where uint8
 
-// Places to go on.
+// The places where a sweep can continue.
 const (
-	NextTable Where = iota // there is no such slot
-	NextSlot
-	SameSlot // a table that is taken from its front, or a slot that has a list
+	NextTable Where = iota // the table has no slot of this number
+	NextSlot               // the slot is done
+	SameSlot               // visit the slot again: rows are taken from the front of a table, or the slot has a list
 )
 
-// At goes on behind a slot, if there is such a one.
+// At returns NextSlot if the table has the visited slot, and NextTable otherwise.
 func At(is bool) Where {
 	if is {
 		return NextSlot
@@ -89,7 +98,7 @@ func At(is bool) Where {
 	return NextTable
 }
 
-// Front goes on with a table that is taken from its front, if there was anything.
+// Front returns SameSlot if a row was taken from the front of a table, and NextTable if the table was empty.
 func Front(was bool) Where {
 	if was {
 		return SameSlot
@@ -97,8 +106,8 @@ func Front(was bool) Where {
 	return NextTable
 }
 
-// Go goes on with the pass while there is work, and says whether it has ended it. It visits slot after slot of the
-// tables 1 to tables. Another pass, if one follows, has begun when it returns.
+// Go continues the pass while the step has work left, and reports whether the pass has ended. It visits each slot of
+// the tables 1 to tables in order. If another pass follows, that pass has begun when Go returns.
 func (s *Sweep) Go(w *Work, tables uint8, visit func(table uint8, slot int32) Where) (ended bool) {
 	for s.table != 0 && w.Left() {
 		w.Look()
@@ -121,21 +130,22 @@ func (s *Sweep) Go(w *Work, tables uint8, visit func(table uint8, slot int32) Wh
 	return false
 }
 
-// Losses count, for each class, how often all that it had was condemned. A row keeps the count of its birth. All of
-// that matters only while a sweep is under way.
+// Losses counts, for each class, how often all rows of the class were condemned. A row stores the count at the time
+// when it is inserted; the row is condemned if the count has changed since. The counts matter only while a sweep is
+// under way.
 type Losses struct{ of []Birth }
 
-// A Birth is the count at which a row was born.
+// Birth is the count of the class at the time when a row was inserted.
 type Birth uint32
 
-// Emptied counts those of so many classes, in the memory of l, which is not used any more.
+// Emptied returns counts of 0 for so many classes, in the memory of l. The caller must not use l afterwards.
 func (l *Losses) Emptied(classes int) Losses { return Losses{of: table.Zeroed(l.of, classes)} }
 
-// Of is the count of a class, for a row that is born.
+// Of returns the present count of a class, for a row that is being inserted.
 func (l *Losses) Of(class int) Birth { return l.of[class] }
 
-// Add condemns what a class has. What it gets from now on is not.
+// Add condemns all rows that the class has now. Rows that are inserted later are not condemned.
 func (l *Losses) Add(class int) { l.of[class]++ }
 
-// Over says whether a row of a class that was born at this count is condemned.
+// Over reports whether a row of the class that was inserted at this count is condemned.
 func (l *Losses) Over(class int, born Birth) bool { return l.of[class] != born }

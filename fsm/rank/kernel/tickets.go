@@ -5,35 +5,36 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Tickets find what a command that is open stands for: by them one command names another, to abort or to release it.
-// A ticket is found until its row ends, also when its command has its outcome: what then may be done is for the row
-// to say.
+// Tickets maps the tickets of open commands to their rows. With a ticket a command names another command, for example
+// to abort or release it. A ticket is found until its row ends, even after the command has its outcome; the row decides
+// what may be done then.
 type Tickets struct {
 	open  table.Slab[openTicket]
 	index table.Index
 }
 
+// openTicket is the ticket of an open command and its row.
 type openTicket struct {
 	ticket effects.Ticket
 	ref    Ref
 }
 
-// NewTickets has room for so many open commands.
+// NewTickets returns a table for at most max open commands.
 func NewTickets(max uint32) Tickets { return new(Tickets).Emptied(max) }
 
-// Emptied returns what NewTickets does, in the memory of x, which is not used any more.
+// Emptied is NewTickets in the memory of x. The caller must not use x afterwards.
 func (x *Tickets) Emptied(max uint32) Tickets {
 	return Tickets{open: x.open.Emptied(int(max)), index: x.index.Emptied()}
 }
 
-// Add notes whose a ticket is; no other row may have it.
+// Add records the row of a ticket. The ticket must not be in the table yet.
 func (x *Tickets) Add(t effects.Ticket, ref Ref) {
 	h, o := x.open.Add()
 	*o = openTicket{ticket: t, ref: ref}
 	x.index.Add(ticketHash(t), h)
 }
 
-// Find says whose a ticket is.
+// Find returns the row of a ticket, or the zero Ref if no open command has the ticket.
 func (x *Tickets) Find(t effects.Ticket) Ref {
 	if o := x.open.Get(x.seek(t)); o != nil {
 		return o.ref
@@ -41,7 +42,7 @@ func (x *Tickets) Find(t effects.Ticket) Ref {
 	return Ref{}
 }
 
-// Remove forgets a ticket: its row ends.
+// Remove removes a ticket, because its row ends.
 func (x *Tickets) Remove(t effects.Ticket) {
 	h := x.seek(t)
 	x.index.Remove(ticketHash(t), h)
@@ -57,5 +58,5 @@ func (x *Tickets) seek(t effects.Ticket) table.Handle {
 	return 0
 }
 
-// An open-addressing table wants hashes that spread; drivers count tickets upwards.
+// ticketHash spreads tickets over the hash range, as an open-addressing table requires: drivers number tickets upwards.
 func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }

@@ -5,42 +5,44 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A TimerID names a pending deadline; zero names none.
+// TimerID names a pending deadline. Zero names none.
 type TimerID = table.Handle
 
+// timer is a pending deadline: the row to notify, and the position in the heap.
 type timer struct {
 	ref Ref
-	pos int32 // in the heap
+	pos int32 // the index in the heap
 }
 
-// due is a place in the heap: it has what the order depends on.
+// due is an entry of the heap. It holds all that the order depends on.
 type due struct {
 	at  effects.Time
 	seq uint64
 	id  TimerID
 }
 
+// before orders entries by time, and by the order of the calls to Set if the times are equal.
 func (d *due) before(o *due) bool { return d.at < o.at || d.at == o.at && d.seq < o.seq }
 
-// Timers are the pending deadlines. Equal instants fire in the order they were set.
+// Timers holds the pending deadlines in a heap. Deadlines at the same instant expire in the order of the calls to Set.
 type Timers struct {
 	timers table.Slab[timer]
 	heap   table.Array[due]
 	seq    uint64
 }
 
-// NewTimers returns room for at most max deadlines.
+// NewTimers returns a heap for at most max deadlines.
 func NewTimers(max int) Timers { return new(Timers).Emptied(max) }
 
-// Emptied returns what NewTimers does, in the memory of q, which is not used any more.
+// Emptied is NewTimers in the memory of q. The caller must not use q afterwards.
 func (q *Timers) Emptied(max int) Timers {
 	return Timers{timers: q.timers.Emptied(max), heap: q.heap.Emptied()}
 }
 
-// Len is the number of pending deadlines.
+// Len returns the number of pending deadlines.
 func (q *Timers) Len() int { return q.heap.Len() }
 
-// Next is the earliest deadline.
+// Next returns the earliest deadline. Next reports false if there is none.
 func (q *Timers) Next() (effects.Time, bool) {
 	if q.heap.Len() == 0 {
 		return 0, false
@@ -48,7 +50,8 @@ func (q *Timers) Next() (effects.Time, bool) {
 	return q.heap.At(0).at, true
 }
 
-// Set adds a deadline and removes the one that *id named, if any.
+// Set adds a deadline for ref, after removing the deadline that *id names, if any. It stores the new id in *id. Set
+// panics if the heap is full.
 func (q *Timers) Set(id *TimerID, at effects.Time, ref Ref) {
 	q.Stop(id)
 	h, t := q.timers.Add()
@@ -62,7 +65,7 @@ func (q *Timers) Set(id *TimerID, at effects.Time, ref Ref) {
 	*id = h
 }
 
-// Stop removes the deadline, if it is still pending, and clears *id.
+// Stop removes the deadline that *id names, if the deadline is still pending, and clears *id.
 func (q *Timers) Stop(id *TimerID) {
 	if t := q.timers.Get(*id); t != nil {
 		q.remove(int(t.pos))
@@ -70,7 +73,8 @@ func (q *Timers) Stop(id *TimerID) {
 	*id = 0
 }
 
-// Peek is what Pop would return; to look at only.
+// Peek returns the row of the earliest deadline and whether the deadline is due, without removing it. It is for
+// inspection only.
 func (q *Timers) Peek(now effects.Time) (Ref, bool) {
 	if q.heap.Len() == 0 {
 		return Ref{}, false
@@ -78,7 +82,7 @@ func (q *Timers) Peek(now effects.Time) (Ref, bool) {
 	return q.timers.Get(q.heap.At(0).id).ref, q.heap.At(0).at <= now
 }
 
-// Pop removes and returns the earliest deadline that is not after now.
+// Pop removes the earliest deadline and returns its row. Pop reports false if no deadline is due at now.
 func (q *Timers) Pop(now effects.Time) (Ref, bool) {
 	if q.heap.Len() == 0 || q.heap.At(0).at > now {
 		return Ref{}, false

@@ -5,14 +5,17 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Pages of a pool that is claimed are the engine's own blocks: it decides which of them are whose, and lends us those
-// that it names. One that is lent has a reference until it goes back, in a life that begins with the claim; peers that
-// are granted it write into that life, and into no other.
+// The pages of a claimed pool (PoolConfig.Claimed) are the engine's own blocks: the engine decides which request uses
+// which block, and lends this rank the blocks that it names. A block that is lent has a reference until the block goes
+// back to the engine, in a generation that begins with the claim. Grants to peers name that generation, so a store for
+// an earlier generation is refused (rule M2).
 
-// Claimed says whether the page of this number is lent to us; false, too, if there is none.
+// Claimed reports whether the engine has lent the page with this index. Claimed reports false if there is no such page.
 func (p *Pool) Claimed(index uint32) bool { return p.has(index) && !p.at(index).free() }
 
-// Claim takes a page that is not lent to us, and of which so many bytes are to be written or read.
+// Claim takes a page that the engine lends, in a new generation and with a reference. length is the number of bytes
+// that are to be written or read. Claim panics if the pool is not claimed, or if the page does not exist or is already
+// lent.
 func (p *Pool) Claim(index, length uint32) effects.Page {
 	if !p.claimed || !p.has(index) || !p.at(index).free() {
 		panic("BUG: a page is claimed that cannot be")
@@ -24,13 +27,13 @@ func (p *Pool) Claim(index, length uint32) effects.Page {
 	return effects.Page{Pool: p.id, Index: index, Length: length, Generation: pg.generation}
 }
 
-// Life is the page of this number in the life that it has.
+// Life returns the page with this index, in its present generation and with the given length.
 func (p *Pool) Life(index, length uint32) effects.Page {
 	return effects.Page{Pool: p.id, Index: index, Length: length, Generation: p.at(index).generation}
 }
 
-// Relive begins another life of a page that is claimed, and that nobody is granted: nothing of what was granted in the
-// one before can be stored into it.
+// Relive begins a new generation of a claimed page that has no write grant. What was granted in the former generation
+// can no longer be stored into the page (rule M2). Relive panics if the page is not claimed or has a write grant.
 func (p *Pool) Relive(index, length uint32) effects.Page {
 	pg := p.at(index)
 	if !p.claimed || pg.refs == 0 || pg.grant != 0 {
@@ -41,8 +44,9 @@ func (p *Pool) Relive(index, length uint32) effects.Page {
 	return p.Life(index, length)
 }
 
-// GrantClaimed grants pages to class for writing that were claimed, and that nobody was granted in this life. FitsShare
-// must hold for as many. Until they land, or the grant ends, their claim cannot go back.
+// GrantClaimed grants pages that were claimed to class for writing. A page must have no write grant yet. The caller
+// must have checked FitsShare for as many pages. Until the pages land or the grant ends, the claim must not go back to
+// the engine. GrantClaimed panics if a page is not claimed or already granted.
 func (ps *Pools) GrantClaimed(p *Pool, class int, pages []effects.Page, owner kernel.Ref) (
 	effects.GrantID, []effects.Page,
 ) {

@@ -6,10 +6,13 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A frame is pages that live and die together: a head, and others that are bound behind it. Who has the head has them
-// all, and none of the others is anybody's by itself. A page that nothing is bound behind is a frame of one.
+// A frame is a list of pages that are freed together: a head, and pages that are bound behind it. The owner of the head
+// owns the whole frame, and the pages behind the head have no owner of their own: the reference of each is dropped when
+// the page before that page becomes free. A page with nothing bound behind it is a frame of one page. The layers of one
+// chunk that was pushed layer by layer are a frame (package bundle).
 
-// Bind makes a frame of pages, in their order, each of which has one reference: those behind the first go with that.
+// Bind makes a frame of pages, in their order. Each page must have one reference and nothing else. The references to
+// all pages but the first go over to the frame. Bind panics if a page has another user or is bound already.
 func (p *Pool) Bind(pages []effects.Page) {
 	for i, page := range pages {
 		if pg := p.of(page); !p.Evictable(page) || pg.next != 0 {
@@ -21,7 +24,7 @@ func (p *Pool) Bind(pages []effects.Page) {
 	}
 }
 
-// Frame appends the pages of a frame to dst, as long as its head each.
+// Frame appends the pages of the frame with this head to dst. Each gets the head's Length.
 func (p *Pool) Frame(head effects.Page, dst []effects.Page) []effects.Page {
 	for {
 		dst = append(dst, head)
@@ -33,7 +36,7 @@ func (p *Pool) Frame(head effects.Page, dst []effects.Page) []effects.Page {
 	}
 }
 
-// FrameSize is how many pages a frame has.
+// FrameSize returns the number of pages of the frame with this head.
 func (p *Pool) FrameSize(head effects.Page) (n uint32) {
 	for next := head.Index + 1; next != 0; next = p.at(next - 1).next {
 		n++
@@ -41,8 +44,9 @@ func (p *Pool) FrameSize(head effects.Page) (n uint32) {
 	return n
 }
 
-// Keep promises n free pages to a class, of which its grants will take them: nobody else finds them free. FitsShare
-// must hold, and so many must be free.
+// Keep promises n free pages to a class: Free no longer counts the pages, and they count as used by the class. The
+// class takes the pages later, with Unkeep and Grant. The caller must have checked FitsShare. Keep panics if fewer than
+// n pages are free.
 func (ps *Pools) Keep(p *Pool, class int, n uint32) {
 	if n > p.Free() {
 		panic(fmt.Sprintf("BUG: %d pages are promised, and %d are free", n, p.Free()))
@@ -51,7 +55,9 @@ func (ps *Pools) Keep(p *Pool, class int, n uint32) {
 	p.used[class] += n
 }
 
-// Unkeep takes a promise back, of whatever is left of it. Who waits for pages looks again, or for what ends with it.
+// Unkeep ends the promise of n pages, or of the rest of a promise. Requests that wait for pages are tried again, even
+// if n is 0, because a request may wait for the end of the batch that had the promise. Unkeep panics if fewer than n
+// pages are promised.
 func (ps *Pools) Unkeep(p *Pool, class int, n uint32) {
 	if p.kept < n || p.used[class] < n {
 		panic(fmt.Sprintf("BUG: a promise of %d pages ended twice", n))
@@ -61,5 +67,5 @@ func (ps *Pools) Unkeep(p *Pool, class int, n uint32) {
 	ps.freed += uint64(n) + 1
 }
 
-// Kept counts the pages that are promised.
+// Kept returns the number of pages that are promised.
 func (p *Pool) Kept() uint32 { return p.kept }

@@ -8,28 +8,34 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A grant lets one peer write pages, or read them (loan.go). Its id holds its slot in the low 16 bits, so that it is
-// found without a search, below what a secret shuffle makes of how often the slot was used: nobody who has seen ids can
-// tell another. A slot repeats none before its 2^48th grant; at a million a second in that one slot these are 8.9
-// years, and as slots take turns, many times that. Even then it goes on in another order (draw.Shuffle), so what
-// somebody kept for so long names a grant that stands with a chance of 2^-48; and no two that stand have one slot.
+// grant gives one peer the right to write pages, or to read them (a read grant, loan.go).
+//
+// The low 16 bits of a grant's id are its slot in the table, so the grant is found without a search. The bits above are
+// a number from a secret shuffle, for this slot, of how often the slot was used: a peer that has seen ids cannot
+// predict the next id (rule M2). A slot does not repeat an id before its 2^48th grant. At a million grants per second
+// in a slot that takes 8.9 years, and slots take turns, so in practice the time is many times longer. After that the
+// slot goes on in another order (prng.Shuffle), so an id that was kept for so long names a present grant with a
+// probability of 2^-48. Two grants that exist at the same time never have the same id, because they have different
+// slots.
 type grant struct {
 	id          effects.GrantID
 	nth         uint64     // how often the slot was used
-	owner       kernel.Ref `snap:"skip"` // an owner's own tables name it by the id
+	owner       kernel.Ref `snap:"skip"` // the row to notify; skipped because the owner's own tables name the grant
 	loan        bool
 	class       int
-	pool        int // of its pages, among the pools; of a loan each page says
+	pool        int // index of the pool of the pages; unused in a read grant: the pages may lie in several pools
 	pages       []effects.Page
-	open        uint32 // pages that are still granted or in quarantine
+	open        uint32 // write grant: pages that have not landed and are still granted or in quarantine
 	quarantined bool
 }
 
+// slotBits is the number of bits of a grant id that are the slot.
 const slotBits = 16
 
-// GrantsMax is the most grants a rank can have at a time.
+// GrantsMax is the maximum number of grants of a rank at a time.
 const GrantsMax = 1<<slotBits - 1
 
+// find returns the grant with this id, or nil if the grant is over or never existed (rule M2: compared for equality).
 func (ps *Pools) find(id effects.GrantID) *grant {
 	g := ps.grants.Get(ps.handle(id))
 	if g == nil || g.id != id {
@@ -40,16 +46,18 @@ func (ps *Pools) find(id effects.GrantID) *grant {
 
 func (ps *Pools) handle(id effects.GrantID) table.Handle { return ps.grants.At(SlotOf(id)) }
 
-// SlotOf is the grant's slot: a small number that no other live grant has.
+// SlotOf returns the slot of a grant: a small number, unique among the present grants.
 func SlotOf(id effects.GrantID) int32 { return int32(id & GrantsMax) }
 
-// Fits says whether n pages of p could be granted to class now.
+// Fits reports whether n pages of p can be granted to class now: the pages are free, the share of the class allows
+// them, and the table has a free slot.
 func (ps *Pools) Fits(p *Pool, class int, n uint32) bool {
 	return n <= p.Free() && ps.FitsShare(p, class, n) && !ps.grants.Full()
 }
 
-// FitsShare says whether the class may have n pages more of p, and one grant more: of grants no class has more than it
-// leaves. What landed of it counts with what is granted while others are present, who would find the pool full.
+// FitsShare reports whether the share of the class allows n more pages of p, and one more grant (MayGrant). Pages of
+// the class that have landed count as well as granted pages while the peer of another class is present, because that
+// peer could otherwise find the pool full. Class 0 is this rank's engine, limited only by PoolConfig.Own.
 func (ps *Pools) FitsShare(p *Pool, class int, n uint32) bool {
 	if class == 0 {
 		return p.used[0]+n <= p.own
@@ -60,8 +68,8 @@ func (ps *Pools) FitsShare(p *Pool, class int, n uint32) bool {
 	return p.used[class]+n <= p.share && ps.MayGrant(class)
 }
 
-// ShareUse is how many pages count against the share of a class: those granted to it, and while other classes are
-// present those that landed of it.
+// ShareUse returns the number of pages that count against the share of a class: pages granted to the class, and while
+// another class is present also pages that landed for the class.
 func (ps *Pools) ShareUse(p *Pool, class int) uint32 {
 	if p.share < p.Total() && ps.contested(class) {
 		return p.used[class] + p.landed.of[class]
@@ -69,30 +77,32 @@ func (ps *Pools) ShareUse(p *Pool, class int) uint32 {
 	return p.used[class]
 }
 
-// MayGrant says whether the class may have one grant more: none has more than it leaves.
+// MayGrant reports whether the class may have one more grant. A class may not have more grants than it leaves free in
+// the table, so a single peer can use at most about half of the table.
 func (ps *Pools) MayGrant(class int) bool { return ps.held[class] < ps.grants.Max()-ps.grants.Len() }
 
-// Ever says whether n pages could be granted to one class at all.
+// Ever reports whether n pages could be granted to one class if the whole pool were free. A batch for which Ever is
+// false must be refused at once, because waiting cannot help.
 func (p *Pool) Ever(n uint32) bool { return n <= p.Total() && n <= p.share }
 
-// MostOfOne is how many pages could be granted to one class at the most.
+// MostOfOne returns the limit of pages that one class can be granted.
 func (p *Pool) MostOfOne() uint32 { return min(p.Total(), p.share) }
 
-// GrantsFull says that there may be no more.
+// GrantsFull reports whether the table of grants is full.
 func (ps *Pools) GrantsFull() bool { return ps.grants.Full() }
 
-// Grants is the number of grants of both kinds, those in quarantine included.
+// Grants returns the number of write and read grants, in force or in quarantine.
 func (ps *Pools) Grants() int { return ps.grants.Len() }
 
-// Granted counts the pages under write grants that are in force.
+// Granted returns the number of pages under write grants in force.
 func (p *Pool) Granted() uint32 { return p.open - p.quarantined }
 
-// Quarantined counts the pages under write grants that ended but are not settled.
+// Quarantined returns the number of pages under write grants in quarantine: ended, but not yet settled.
 func (p *Pool) Quarantined() uint32 { return p.quarantined }
 
-// Grant takes len(lengths) free pages of p and grants them to class for writing. The
-// returned pages are the table's, valid until the grant ends. Fits must hold. Its
-// owner hears of what lands and of the proof that nobody writes any more.
+// Grant takes len(lengths) free pages of p and grants them to class for writing. Grant returns the grant's id and the
+// pages, with the given lengths. The slice belongs to the table and is valid until the grant ends. The caller must have
+// checked Fits. The owner is notified of each page that lands, and of the proof that the peer cannot write any more.
 func (ps *Pools) Grant(p *Pool, class int, lengths []uint32, owner kernel.Ref) (effects.GrantID, []effects.Page) {
 	g := ps.add(p, owner)
 	g.class, g.open = class, uint32(len(lengths))
@@ -107,7 +117,7 @@ func (ps *Pools) Grant(p *Pool, class int, lengths []uint32, owner kernel.Ref) (
 	return g.id, g.pages
 }
 
-// add begins a grant of pages of p; there must be a slot.
+// add inserts a grant over pages of p. The table must have a free slot. add skips the id 0, which stands for no grant.
 func (ps *Pools) add(p *Pool, owner kernel.Ref) *grant {
 	h, x := ps.grants.Add()
 	*x = grant{nth: x.nth + 1, owner: owner, pool: p.place, pages: x.pages[:0]}
@@ -118,13 +128,13 @@ func (ps *Pools) add(p *Pool, owner kernel.Ref) *grant {
 	}
 }
 
-// remove ends the life of a grant's slot.
+// remove frees the slot of a grant.
 func (ps *Pools) remove(x *grant) {
 	x.pages = table.Shed(x.pages)
 	ps.grants.Remove(ps.handle(x.id))
 }
 
-// Owner is whose a grant is; the zero Ref, which nobody is, if it is over.
+// Owner returns the row that owns the grant, or the zero Ref (owner OwnerNone) if the grant is over.
 func (ps *Pools) Owner(id effects.GrantID) kernel.Ref {
 	if g := ps.find(id); g != nil {
 		return g.owner
@@ -132,7 +142,7 @@ func (ps *Pools) Owner(id effects.GrantID) kernel.Ref {
 	return kernel.Ref{}
 }
 
-// Pages are the grant's pages, landed ones included; nil if the grant is over.
+// Pages returns the pages of the grant, including pages that have landed, or nil if the grant is over.
 func (ps *Pools) Pages(id effects.GrantID) []effects.Page {
 	if g := ps.find(id); g != nil {
 		return g.pages
@@ -140,7 +150,7 @@ func (ps *Pools) Pages(id effects.GrantID) []effects.Page {
 	return nil
 }
 
-// OpenPages is the number of the grant's pages that have not landed.
+// OpenPages returns the number of the grant's pages that have not landed; 0 if the grant is over.
 func (ps *Pools) OpenPages(id effects.GrantID) uint32 {
 	if g := ps.find(id); g != nil {
 		return g.open
@@ -148,15 +158,17 @@ func (ps *Pools) OpenPages(id effects.GrantID) uint32 {
 	return 0
 }
 
-// GrantIs says whether pages of a grant are out, and whether they are in quarantine; to look at only.
+// GrantIs reports whether the grant exists, and whether it is in quarantine. It is for inspection only, not for
+// decisions of a step.
 func (ps *Pools) GrantIs(id effects.GrantID) (open, quarantined bool) {
 	g := ps.find(id)
 	return g != nil, g != nil && g.quarantined
 }
 
-// Land turns the write grant on one page into a reference, in one step. It returns
-// the page's position in the grant, and false when the page is not, or no more,
-// under this grant.
+// Land turns the write grant on a page into a reference, in the same step, so that the page with the whole chunk is
+// never free in between (rule M1). Land returns the page's position in the grant. Land returns false if the grant is
+// over, or if the page is not or no longer under this grant, or has another generation (rule M2). In a claimed pool no
+// reference is added, because the claim already is a reference.
 func (ps *Pools) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
 	g := ps.find(id)
 	if g == nil {
@@ -171,7 +183,7 @@ func (ps *Pools) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
 		return 0, false
 	}
 	state.grant = 0
-	if !p.claimed { // Whoever claimed it has it already.
+	if !p.claimed { // The claim already is a reference.
 		state.refs++
 		p.landed.add(state, g.class)
 	}
@@ -179,6 +191,7 @@ func (ps *Pools) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
 	return state.position, true
 }
 
+// shrink takes a page out of the counts of a write grant.
 func (p *Pool) shrink(g *grant) {
 	g.open--
 	p.freed++
@@ -189,14 +202,15 @@ func (p *Pool) shrink(g *grant) {
 	}
 }
 
-// Under says whether the page at this position is still under the grant.
+// Under reports whether the page at this position has not landed and is still under the grant.
 func (ps *Pools) Under(id effects.GrantID, position int) bool {
 	g := ps.find(id)
 	return g != nil && ps.list[g.pool].at(g.pages[position].Index).grant == id
 }
 
-// Quarantine notes that the grant ended, but that its writer or reader may not have: its
-// pages stay as they are until End.
+// Quarantine records that the grant has ended by decision of this rank, but that the peer may still be able to touch
+// the pages. The pages stay as they are until End (rule M1). Quarantine panics if the grant is over or already in
+// quarantine.
 func (ps *Pools) Quarantine(id effects.GrantID) {
 	g := ps.find(id)
 	if g == nil || g.quarantined {
@@ -209,8 +223,9 @@ func (ps *Pools) Quarantine(id effects.GrantID) {
 	ps.list[g.pool].quarantined += g.open
 }
 
-// End ends a grant whose writer or reader is proven quiet. Pages that never landed become
-// free; their number is returned. Pages that were lent become free if nobody has them.
+// End removes a grant whose peer is proven unable to touch the pages any more. Pages of a write grant that never landed
+// become free, and their number is returned. Pages of a read grant become free if nothing else uses the pages. End
+// panics if the grant is over.
 func (ps *Pools) End(id effects.GrantID) uint32 {
 	g := ps.find(id)
 	if g == nil {
@@ -227,8 +242,8 @@ func (ps *Pools) End(id effects.GrantID) uint32 {
 	return freed
 }
 
-// Clear takes back the pages of a write grant that never landed, whose writer is proven quiet, and returns their
-// number. The grant keeps its place until End.
+// Clear takes back the pages of a write grant that never landed, and returns their number. The peer must be proven
+// unable to write. The grant keeps its slot until End.
 func (ps *Pools) Clear(id effects.GrantID) uint32 {
 	g := ps.find(id)
 	p, freed := &ps.list[g.pool], g.open
@@ -237,13 +252,13 @@ func (ps *Pools) Clear(id effects.GrantID) uint32 {
 			state.grant = 0
 			p.shrink(g)
 			if p.maybeFree(pg.Index); !state.free() && !p.claimed {
-				p.landed.add(state, g.class) // It was readable under its grant, and stays so.
+				p.landed.add(state, g.class) // Share made the page readable under its grant; the page stays readable.
 			}
 		}
 	}
 	return freed
 }
 
-// Share adds a reference to a page that is still under a write grant: its reader
-// accepts that it may change (rule M5, trust_uncommitted).
+// Share adds a reference to a page that is still under a write grant. The reader accepts that the content may change
+// (rule M5, trust_uncommitted).
 func (p *Pool) Share(pg effects.Page) { p.of(pg).refs++ }

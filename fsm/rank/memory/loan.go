@@ -7,20 +7,22 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// A loan is a read grant: its pages keep their life, their references and their content. They can be
-// lent to several readers at a time, but never while one may write.
+// A loan is a read grant. Its pages keep their generation, their references and their content. A page can be lent to
+// several readers at a time, but never while a peer may write the page (rule M1).
 
-// Lent counts the pages under read grants, those in quarantine included. A page counts as often as it is lent.
+// Lent returns the number of pages under read grants, in force or in quarantine. A page counts once for each of its
+// read grants.
 func (p *Pool) Lent() uint32 { return p.lent }
 
-// LentMost is the most that Lent ever was.
+// LentMost returns the maximum that Lent has had since the start.
 func (p *Pool) LentMost() uint32 { return p.lentMost }
 
-// CanLend says whether one more grant fits the table.
+// CanLend reports whether the table of grants has a free slot.
 func (ps *Pools) CanLend() bool { return !ps.grants.Full() }
 
-// Lend grants pages that somebody has for reading, until End: a prefix of chunks may lie in several pools. CanLend must
-// hold. Its owner hears of the proof that nobody reads any more.
+// Lend grants pages that are in use for reading, until End, and returns the grant's id. The pages may lie in several
+// pools, because a prefix of chunks may. The caller must have checked CanLend. The owner is notified of the proof that
+// the peer does not read any more. Lend panics if a page is free or has a write grant (rule M1).
 func (ps *Pools) Lend(pages []effects.Page, owner kernel.Ref) effects.GrantID {
 	g := ps.add(&ps.list[0], owner)
 	g.loan = true
@@ -38,6 +40,7 @@ func (ps *Pools) Lend(pages []effects.Page, owner kernel.Ref) effects.GrantID {
 	return g.id
 }
 
+// endLoan removes a read grant. Each of its pages becomes free if nothing else uses it.
 func (ps *Pools) endLoan(g *grant) {
 	for _, page := range g.pages {
 		p := ps.Of(page)

@@ -1,16 +1,17 @@
 package memory
 
-// Where peers and our own engine take pages of one pool, what the engine has is counted as class 0's, so that neither
-// takes all of it from the other. Elsewhere nothing is counted, and class 0 is nobody's.
+// In a rank of both roles, peers and this rank's engine take pages of one pool. There the pages of the engine are
+// counted as pages of class 0, so that neither the peers nor the engine can take the whole pool. In other ranks the
+// engine's pages are not counted.
 
-// MostOfOwn is how many pages our engine may have at the most.
+// MostOfOwn returns the limit of pages that the engine may have.
 func (p *Pool) MostOfOwn() uint32 { return min(p.Total(), p.own) }
 
-// Charge counts n pages that were taken for our engine. FitsShare of class 0 must hold before.
+// Charge counts n pages that were taken for the engine. The caller must have checked FitsShare for class 0.
 func (ps *Pools) Charge(p *Pool, n uint32) { p.used[0] += n }
 
-// Discharge notes that the engine gave them back. Who waits for its share looks again, also where something else has
-// the pages still.
+// Discharge stops counting n pages that the engine gave back. Requests that wait for the share of the engine are tried
+// again, even if the pages are still in use elsewhere. Discharge panics if the engine has fewer than n pages.
 func (ps *Pools) Discharge(p *Pool, n uint32) {
 	if p.used[0] < n {
 		panic("BUG: our engine gives back more pages than it has")

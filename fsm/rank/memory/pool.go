@@ -1,9 +1,36 @@
-// Package memory decides who may touch which page until when (rules M1 to M3 of docs/safety.md). A page has references,
-// in-flight references (holds), and grants that are in force or in quarantine: one to write, or any number to read.
+// Package memory accounts for the pages of a rank: which part of the system may touch which page, and until when. It
+// keeps rules M1 to M3 of docs/safety.md.
 //
-// A caller may rely on this: a page is free exactly when it has none of them; nobody else hands out pages, generations
-// or grant ids; no generation and no grant id means two things; and what each fairness class has is counted, in force,
-// in quarantine, or landed (FitsShare). What would break that panics.
+// A page has a generation, references (its content is needed), in-flight references (work of this rank uses the page,
+// see [Pool.Hold]), and grants that are in force or in quarantine: either one write grant, or any number of read
+// grants. A grant is in quarantine when it has ended by the rank's decision, but the peer may still be able to touch
+// its pages.
+//
+// The rank owns one [Pools] value, made by [New], and passes it to the rooms in env.Env. A room that serves a sender
+// asks [Pools.Fits], grants pages with [Pools.Grant], and reports each page that was stored with [Pools.Land]. A room
+// that serves a reader leases pages with [Pools.Lend]. Both end with [Pools.End], after [Pools.Quarantine] if the peer
+// may still touch the pages. The engine's reservations and local copies take pages with [Pool.Take] and give pages back
+// with [Pool.Unref].
+//
+// A caller may rely on the following:
+//
+//   - A page is free exactly when it has no reference, no in-flight reference, and no grant in force or in quarantine.
+//   - Only this package hands out pages, generations and grant ids. A generation belongs to one use of one page, and a
+//     grant id to a single grant (the comment of grant.go says how long that holds).
+//   - The pages of each fairness class are counted while their grant is in force or in quarantine, and after they have
+//     landed (see [Pools.FitsShare]).
+//   - A call that would break one of these rules panics.
+//
+// Example: a sender pushes two chunks, and the network loses the second one.
+//
+//  1. Grant takes pages 7 and 4, gives them the generations 12 and 13, and returns grant g.
+//  2. The first chunk is stored. Land(g, page 7) turns the write grant on page 7 into a reference, in the same step.
+//     Page 4 stays open.
+//  3. The lease expires, and the rank revokes the grant: Quarantine(g). Page 4 is still not free, because the late
+//     store may yet arrive. Page 7 can be read.
+//  4. The plane confirms that the sender cannot store any more. End(g) frees page 4 and returns 1. Page 7 stays in use
+//     until Unref drops its last reference.
+//  5. A late Land(g, page 4) returns false, because grant g is over.
 package memory
 
 import (
@@ -13,42 +40,51 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
+// page is the state of one page. The page is free when none of refs, holds, grant and loans is set (rule M1).
 type page struct {
+	// generation numbers the present use of the page (rule M2). Each use of a page begins with a new generation.
 	generation effects.Generation
-	refs       uint32
-	holds      uint32
-	grant      effects.GrantID // the write grant in force or in quarantine
-	position   uint32          // the page's place in that grant
-	loans      uint32          // the read grants in force or in quarantine
-	landed     mine            // who it landed for
-	next       uint32          // of its frame: the page behind it, from 1
-	reserved   bool            // by the engine, whose commands may name it
+	refs       uint32 // references: the content of the page is needed
+	holds      uint32 // in-flight references: work of this rank uses the page
+	// grant is the write grant in force or in quarantine, or 0. Invariant (M1): a page with a write grant is not leased
+	// to a reader (Lend panics).
+	grant    effects.GrantID
+	position uint32 // the index of the page within its write grant
+	loans    uint32 // read grants on the page, in force or in quarantine
+	landed   mine   // the class that the page landed for
+	next     uint32 // the next page of the frame: index plus 1; 0: none
+	reserved bool   // the engine has reserved the page, so its commands may name the page
 }
 
 func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 && p.loans == 0 }
 
-// Pool is one pool of equal pages.
+// Pool is a set of pages of equal size, with the state of each page and the counts of each fairness class. The methods
+// of Pools change the counts and grants that span pools; the methods of Pool change the state of its pages.
 type Pool struct {
-	id         effects.PoolID // named in each of its pages
-	key        string         `snap:"share"` // of the configuration, that says its size
-	place      int            // among the pools
-	base       uint32         // the number of its first page: it is numbered behind another one, which has the same id
-	pages      []page
-	stack      []uint32 // free pages; the one freed last is used first, it is warm
+	id    effects.PoolID // the pool id that each page of the pool carries
+	key   string         `snap:"share"` // the configuration key of the pool's size
+	place int            // the index of the pool in Pools.list
+	base  uint32         // the index of its first page; above 0 in a pool that continues the numbers of pool 0
+	pages []page
+	stack []uint32 // free pages; the page that was freed last is used first: it is warm in the caches
+	// generation is the last generation that was given out. Invariant (M2): generation only grows, so no two uses of a
+	// page have the same generation.
 	generation effects.Generation
-	freed      uint64 `snap:"skip"` // how many pages ever became free; only that it grows matters, within a step
+	// freed counts the pages and shares that have become available. Within a step it only matters whether the count has
+	// grown.
+	freed uint64 `snap:"skip"`
 
-	used        []uint32 // for each class: pages granted or in quarantine
+	used        []uint32 // by class: pages granted, in quarantine, promised, or (class 0) charged to the engine
 	landed      landed
-	share       uint32 // of one peer
-	own         uint32 // of our own engine, which is class 0, where it is counted
-	open        uint32 // pages under write grants
-	quarantined uint32 // those of them whose grant ended
-	lent        uint32 // pages under read grants; one counts as often as it is lent
-	lentMost    uint32
-	kept        uint32 // free pages that are promised
-	claimed     bool   // pages are taken by their numbers alone
-	taken       uint32 // of one that is: pages that are not free
+	share       uint32 // the limit of pages for one peer
+	own         uint32 // the limit of pages for this rank's engine, which is class 0, where its pages are counted
+	open        uint32 // pages under write grants, in force or in quarantine
+	quarantined uint32 // the part of open whose grant is in quarantine
+	lent        uint32 // read grants on pages, in force or in quarantine: a page counts once for each
+	lentMost    uint32 // the maximum of lent since the start
+	kept        uint32 // free pages that are promised to a class (Keep)
+	claimed     bool   // the pages are the engine's own blocks and are taken only by number (claim.go)
+	taken       uint32 // in a claimed pool: pages that are not free
 }
 
 func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
@@ -71,16 +107,16 @@ func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
 	return e
 }
 
-// Key is the configuration's key that says how large the pool is.
+// Key returns the configuration key that sets the pool's size, for texts of refusals.
 func (p *Pool) Key() string { return p.key }
 
-// Total is the number of pages.
+// Total returns the number of pages in the pool.
 func (p *Pool) Total() uint32 { return uint32(len(p.pages)) }
 
-// Taken is the number of pages that are not free, or promised.
+// Taken returns the number of pages that are in use or promised.
 func (p *Pool) Taken() uint32 { return p.Total() - p.Free() }
 
-// Free is the number of free pages that nobody is promised.
+// Free returns the number of free pages that are not promised to a class.
 func (p *Pool) Free() uint32 {
 	if p.claimed {
 		return p.Total() - p.taken
@@ -88,6 +124,8 @@ func (p *Pool) Free() uint32 {
 	return uint32(len(p.stack)) - p.kept
 }
 
+// pop takes the page that was freed last off the stack and begins a new generation of it. pop panics if the page is in
+// use.
 func (p *Pool) pop() (uint32, *page) {
 	i := p.stack[len(p.stack)-1]
 	p.stack = p.stack[:len(p.stack)-1]
@@ -100,6 +138,8 @@ func (p *Pool) pop() (uint32, *page) {
 	return i, pg
 }
 
+// maybeFree makes page i free if nothing uses the page any more. If the page is the head of a frame, the frame's next
+// page loses the reference that bound it, and becomes free in the same way.
 func (p *Pool) maybeFree(i uint32) {
 	for p.at(i).free() {
 		pg := p.at(i)
@@ -113,22 +153,23 @@ func (p *Pool) maybeFree(i uint32) {
 		if pg.next == 0 {
 			return
 		}
-		i, pg.next = pg.next-1, 0 // What is bound behind it goes with it.
+		i, pg.next = pg.next-1, 0 // The next page of the frame loses the reference that bound it.
 		p.at(i).refs--
 	}
 }
 
-// Place is the pool's place among the pools.
+// Place returns the pool's index among the pools of the rank.
 func (p *Pool) Place() int { return p.place }
 
-// Base is the number of its first page.
+// Base returns the index of the pool's first page.
 func (p *Pool) Base() uint32 { return p.base }
 
-// at is the page of a number, and has says whether there is one.
+// at returns the state of the page with index i, and has reports whether the pool has a page with that index.
 func (p *Pool) at(i uint32) *page     { return &p.pages[i-p.base] }
 func (p *Pool) has(index uint32) bool { return index >= p.base && index-p.base < p.Total() }
 
-// Take appends n pages with one reference each to dst. There must be as many.
+// Take takes n free pages, gives each one reference, and appends them to dst. The pages' Length is 0. The caller must
+// have checked that n pages are free.
 func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
 	for range n {
 		i, pg := p.pop()
@@ -138,16 +179,18 @@ func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
 	return dst
 }
 
-// Lives says whether the page is in this life and referenced.
+// Lives reports whether the page is in this pool, still has the generation that g names, and has a reference (rule M2).
 func (p *Pool) Lives(g effects.Page) bool {
 	return g.Pool == p.id && p.has(g.Index) && p.at(g.Index).generation == g.Generation && p.at(g.Index).refs > 0
 }
 
-// Reserve notes that the engine has reserved the page. Its commands may name it until Unreserve, and name no other: a
-// page that it has handed to the store lives on, and is the store's.
+// Reserve marks the page as reserved by the engine. Until Unreserve, commands of the engine may name the page. Commands
+// may not name other pages: for example, a page that the engine has handed over to the store is still in use, but
+// belongs to the store.
 func (p *Pool) Reserve(g effects.Page) { p.of(g).reserved = true }
 
-// Unreserve ends a Reserve: the page is released, or handed over.
+// Unreserve removes the mark of Reserve, because the page is released or handed over to the store. Unreserve panics if
+// the page is not reserved.
 func (p *Pool) Unreserve(g effects.Page) {
 	if !p.of(g).reserved {
 		panic(fmt.Sprintf("BUG: page %d is not reserved", g.Index))
@@ -155,15 +198,18 @@ func (p *Pool) Unreserve(g effects.Page) {
 	p.of(g).reserved = false
 }
 
-// Reserved reports whether the page is in this life and reserved by the engine.
+// Reserved reports whether the page is in the generation that g names, referenced, and reserved by the engine.
 func (p *Pool) Reserved(g effects.Page) bool { return p.Lives(g) && p.at(g.Index).reserved }
 
-// Written says whether a peer may store into the page: it can be leased to nobody.
+// Written reports whether a write grant stands on the page. A peer may then store into the page, so the page must not
+// be leased (M1).
 func (p *Pool) Written(g effects.Page) bool { return p.of(g).grant != 0 }
 
-// Held says whether anything of ours is working on the page.
+// Held reports whether the page has an in-flight reference.
 func (p *Pool) Held(g effects.Page) bool { return p.of(g).holds > 0 }
 
+// of returns the state of the page that g names. of panics if the page is not in this pool or has another generation
+// (rule M2).
 func (p *Pool) of(g effects.Page) *page {
 	if g.Pool != p.id || !p.has(g.Index) {
 		panic(fmt.Sprintf("BUG: page %d of pool %d is looked for in pool %d", g.Index, g.Pool, p.place))
@@ -175,14 +221,16 @@ func (p *Pool) of(g effects.Page) *page {
 	return pg
 }
 
-// Evictable says whether nothing but one reference has a page: whoever has that one may give it up, and frees the page.
+// Evictable reports whether a single reference is all that keeps the page in use. The owner of that reference may drop
+// it, which frees the page.
 func (p *Pool) Evictable(g effects.Page) bool {
 	pg := p.of(g)
 	return pg.refs == 1 && pg.holds == 0 && pg.grant == 0 && pg.loans == 0
 }
 
-// Spare notes that whoever has the page keeps it only until somebody wants it. Who waits for memory looks again, and it
-// counts no more for the class that it landed for: what anybody can take is no hoard.
+// Spare marks a page as evictable: its owner keeps it only until the memory is needed. Requests that wait for memory
+// are tried again. The page, and the pages of its frame, no longer count against the class that they landed for,
+// because any class can take the pages. Spare panics if anything but a single reference uses the page.
 func (p *Pool) Spare(g effects.Page) {
 	if !p.Evictable(g) {
 		panic(fmt.Sprintf("BUG: page %d is in use, and was to be spared", g.Index))
@@ -193,7 +241,8 @@ func (p *Pool) Spare(g effects.Page) {
 	p.freed++
 }
 
-// Unref drops a reference.
+// Unref drops a reference to the page, which becomes free if nothing else uses it. Unref panics if the page has no
+// reference.
 func (p *Pool) Unref(g effects.Page) {
 	pg := p.of(g)
 	if pg.refs == 0 {
@@ -203,10 +252,11 @@ func (p *Pool) Unref(g effects.Page) {
 	p.maybeFree(g.Index)
 }
 
-// Hold notes that work of ours uses the page: it is not free before Unhold.
+// Hold adds an in-flight reference: work of this rank (for example a copy) uses the page, so the page does not become
+// free before Unhold.
 func (p *Pool) Hold(g effects.Page) { p.of(g).holds++ }
 
-// Unhold ends a Hold.
+// Unhold drops an in-flight reference. Unhold panics if the page has none.
 func (p *Pool) Unhold(g effects.Page) {
 	pg := p.of(g)
 	if pg.holds == 0 {
@@ -216,13 +266,13 @@ func (p *Pool) Unhold(g effects.Page) {
 	p.maybeFree(g.Index)
 }
 
-// State describes one page to oracles.
+// State is a snapshot of one page, for oracles and tests.
 type State struct {
 	Generation  effects.Generation
 	Refs, Holds uint32
-	Loans       uint32          // read grants, those in quarantine included
-	Grant       effects.GrantID // the write grant
-	Quarantined bool            // that one is
+	Loans       uint32          // read grants, in force or in quarantine
+	Grant       effects.GrantID // the write grant, or 0
+	Quarantined bool            // the write grant is in quarantine
 }
 
 // Inspect returns the state of page i of p.

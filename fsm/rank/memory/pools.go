@@ -9,36 +9,43 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Pools are all memory of a rank, and the one table of the grants over it: an id names a grant whichever pool its pages
-// are of. What a class may have is counted for each pool; how many grants, for all together.
+// Pools are all pools of a rank and the table of the grants over their pages. One table serves all pools, so a grant id
+// names a grant without naming a pool. The pages of a fairness class are limited for each pool, grants for all pools
+// together.
 type Pools struct {
 	list    []Pool
 	grants  table.Slab[grant]
-	hidden  prng.Shuffle // makes grant ids such that nobody without it can guess them
-	held    []int        // for each class: write grants
-	present []bool       // for each class: its peer is here, and may want pages at any time
-	here    int          // how many are
-	freed   uint64       `snap:"skip"` // as a pool's
+	hidden  prng.Shuffle // the secret order of grant ids, so that a peer cannot guess an id (rule M2)
+	held    []int        // by class: write grants, in force or in quarantine
+	present []bool       // by class: the peer is present, and may request pages at any time
+	here    int          // the number of classes that are present
+	freed   uint64       `snap:"skip"` // counts what became available beside pages, as Pool.freed does
 }
 
-// PoolConfig is the size of a pool, how many of its pages one class may be granted at a time, and how many our own
-// engine may have, where what it has is counted. Behind so many pages of the same id it has the numbers that follow
-// theirs: what names a page within the node names it by its number alone, and drivers know where each range lies.
-// Claimed: its pages are the engine's own, which says by number which of them it lends (claim.go); nobody takes any
-// that he is not given. Key is the configuration's key that says the size, for the texts of refusals.
+// PoolConfig describes a pool.
 type PoolConfig struct {
+	// Pages is the number of pages of the pool. Share is the limit of pages that one class may be granted at a time.
+	// Own is the limit of pages for this rank's engine, where the engine's pages are counted.
+	//
+	// Behind, if not 0, makes the pool a continuation of pool 0: both have the same id, and the page numbers of this
+	// pool begin at Behind. Messages within the node then name a page by its number alone, and drivers know where each
+	// range lies.
 	Pages, Share, Own, Behind uint32
-	Claimed                   bool
-	Key                       string
+	// Claimed says that the pages are the engine's own blocks. The engine names the pages that it lends (claim.go), and
+	// no page is taken that the engine did not name.
+	Claimed bool
+	// Key is the configuration key that sets the pool's size, for texts of refusals.
+	Key string
 }
 
-// New returns pools of free pages, which have their places for ids, with room for grantsMax grants to classes 0 to
-// classes-1.
+// New returns pools in which all pages are free. The index of a pool in pools is its id, unless the pool continues pool
+// 0 (PoolConfig.Behind). There may be at most grantsMax grants at a time, to the classes 0 to classes-1. The shuffle
+// hidden decides the order of grant ids.
 func New(grantsMax, classes int, hidden prng.Shuffle, pools ...PoolConfig) Pools {
 	return new(Pools).Emptied(grantsMax, classes, hidden, pools...)
 }
 
-// Emptied returns what New does, in the memory of ps, which is not used any more.
+// Emptied is New in the memory of ps. The caller must not use ps afterwards.
 func (ps *Pools) Emptied(grantsMax, classes int, hidden prng.Shuffle, pools ...PoolConfig) Pools {
 	e := Pools{
 		list:   slices.Grow(ps.list[:0], len(pools))[:len(pools)],
@@ -51,10 +58,11 @@ func (ps *Pools) Emptied(grantsMax, classes int, hidden prng.Shuffle, pools ...P
 	return e
 }
 
-// Pool is the one at this place. It stays where it is.
+// Pool returns the pool with this index. The pointer stays valid until Emptied.
 func (ps *Pools) Pool(id effects.PoolID) *Pool { return &ps.list[id] }
 
-// Of is the pool that a page is of, by its id and its number: pools that lie behind another one share its id.
+// Of returns the pool that a page belongs to. Of compares the page's number as well as its pool id, because pools that
+// continue pool 0 share its id. Of panics if there is no such page.
 func (ps *Pools) Of(page effects.Page) *Pool {
 	for i := range ps.list {
 		if p := &ps.list[i]; p.id == page.Pool && p.has(page.Index) {
@@ -64,7 +72,7 @@ func (ps *Pools) Of(page effects.Page) *Pool {
 	panic(fmt.Sprintf("BUG: no pool has page %d of pool %d", page.Index, page.Pool))
 }
 
-// Lives reports whether there is such a page, in this life and referenced.
+// Lives reports whether the page exists, still has the generation that it names, and has a reference (rule M2).
 func (ps *Pools) Lives(page effects.Page) bool {
 	for i := range ps.list {
 		if ps.list[i].Lives(page) {
@@ -74,12 +82,12 @@ func (ps *Pools) Lives(page effects.Page) bool {
 	return false
 }
 
-// PoolsMax is the most pools that a rank has.
+// PoolsMax is the maximum number of pools of a rank.
 const PoolsMax = 3
 
-// Freed counts what ever made room: pages that became free, and pages and slots that
-// grants gave up. Who waits for memory looks again when it has changed: a grant whose
-// pages all landed frees none, but the next one may have waited for its slot or share.
+// Freed returns a counter of everything that has become available: free pages, and the slots and shares of grants. When
+// the counter has changed, requests that wait for memory are tried again. Example: a grant whose pages have all landed
+// frees no page, but the next request may have waited for its slot in the table or for the share of its class.
 func (ps *Pools) Freed() uint64 {
 	n := ps.freed
 	for i := range ps.list {
@@ -88,7 +96,8 @@ func (ps *Pools) Freed() uint64 {
 	return n
 }
 
-// ClassUse is the number of pages that are granted to or in quarantine for class.
+// ClassUse returns the number of pages that count as used by class in all pools: pages that are granted, in quarantine
+// or promised.
 func (ps *Pools) ClassUse(class int) (n uint32) {
 	for i := range ps.list {
 		n += ps.list[i].used[class]
@@ -96,7 +105,8 @@ func (ps *Pools) ClassUse(class int) (n uint32) {
 	return n
 }
 
-// Present notes that the peer of this class is here, and may want pages at any time.
+// Present records that the peer of this class is present, and may request pages at any time. While another class is
+// present, pages that have landed count against the share of a class (FitsShare).
 func (ps *Pools) Present(class int) {
 	if !ps.present[class] {
 		ps.present[class] = true
@@ -104,7 +114,8 @@ func (ps *Pools) Present(class int) {
 	}
 }
 
-// Absent notes that it is gone, or was not heard of for long. Who waits for his share looks again.
+// Absent records that the peer of this class has disconnected or was silent for long. Requests that wait for memory are
+// tried again, because the shares of other classes may have grown.
 func (ps *Pools) Absent(class int) {
 	if ps.present[class] {
 		ps.present[class] = false
@@ -113,7 +124,8 @@ func (ps *Pools) Absent(class int) {
 	}
 }
 
-// Disown leaves the class to somebody else, who does not answer for what landed before.
+// Disown gives the class to another peer. Pages that landed for the former peer of the class are not counted for the
+// new peer.
 func (ps *Pools) Disown(class int) {
 	for i := range ps.list {
 		l := &ps.list[i].landed
@@ -122,5 +134,5 @@ func (ps *Pools) Disown(class int) {
 	}
 }
 
-// contested says whether anybody but class is present.
+// contested reports whether the peer of any other class is present.
 func (ps *Pools) contested(class int) bool { return ps.here > 1 || ps.here == 1 && !ps.present[class] }

@@ -8,17 +8,18 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about pages and grants. Zero means the default.
+// Settings are the part of a rank's configuration about pages and grants. A zero value stands for the default.
 type Settings struct {
-	Pages        uint32 // of the pool, which the engine fills or reads
-	PoolKey      string // default pd_buffer_size: the key that says so, for refusals
-	GrantsMax    uint32 // default 4096
-	PeerSharePct uint32 // default 100: most of the pool granted to or quarantined for one peer
-	// EngineSharePct is the most of the pool that our own engine may have reserved, in a rank of both sides.
+	Pages        uint32 // the number of pages of the pool that the engine fills or reads; must not be 0
+	PoolKey      string // default pd_buffer_size: the configuration key of the pool's size, for refusals
+	GrantsMax    uint32 // default 4096: the limit of grants at a time
+	PeerSharePct uint32 // default 100: the limit of the pool for one peer, granted or in quarantine, in percent
+	// EngineSharePct is the limit of the pool that this rank's engine may have reserved, in a rank of both roles, in
+	// percent.
 	EngineSharePct uint32 // default 50
 }
 
-// Fill puts defaults where nothing is said.
+// Fill replaces zero values by the defaults.
 func (s *Settings) Fill() {
 	s.PoolKey = cmp.Or(s.PoolKey, "pd_buffer_size")
 	kernel.Default(&s.GrantsMax, 4096)
@@ -26,7 +27,7 @@ func (s *Settings) Fill() {
 	kernel.Default(&s.EngineSharePct, 50)
 }
 
-// Check says what cannot work.
+// Check returns an error that names the first setting with a value that cannot work.
 func (s *Settings) Check() error {
 	switch {
 	case s.Pages == 0:
@@ -40,12 +41,13 @@ func (s *Settings) Check() error {
 		kernel.Count{Name: "GrantsMax", Value: s.GrantsMax})
 }
 
-// Need is that of grants: each has an end, may be revoked, and may be what we read for ourselves.
+// Need returns what the grants may have outstanding at a time: each grant has a deadline, may be revoked, and may be
+// the target of a read by this rank.
 func (s *Settings) Need() kernel.Need {
 	return kernel.Need{Deadlines: int(s.GrantsMax), Limits: effects.Limits{
 		Revokes: int(s.GrantsMax), Transfers: int(s.GrantsMax),
 	}}
 }
 
-// Share is so much of the pool, and a page at least.
+// Share returns pct percent of the pages of the pool, but at least one page.
 func (s *Settings) Share(pct uint32) uint32 { return uint32(max(1, uint64(s.Pages)*uint64(pct)/100)) }

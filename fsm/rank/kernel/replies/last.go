@@ -1,7 +1,20 @@
-// Package replies remembers what was said last of operations that ended, by who asked for them: so that whoever asks
-// again is answered as before, and nothing that was called over begins anew. It may be relied on for this: an answer is
-// remembered until its time is over, or else the watermark of its class is no lower than when it was given; and no
-// peer's answers make another's forgotten.
+// Package replies keeps replay records: for each operation that has ended, the last reply that the peer was sent. A
+// retry of the operation is answered from its record, and an operation that was ended does not begin again.
+//
+// A caller may rely on the following:
+//
+//   - A record is kept until its time is over. If a record is dropped earlier, the watermark of its fairness class is
+//     at least the time of the record, so the caller can still refuse the operation.
+//   - The operations of a peer, however many, never cause the records of another peer to be dropped.
+//
+// Example: a reader on a leased plane has read an offer.
+//
+//  1. The reader sends the done message for operation 5 and calls Words.Say. The sender gets its pages back and stores
+//     other content there.
+//  2. A retry of the offer, which crossed with the done message, arrives at the reader. Find returns the record, and
+//     the reader answers as before instead of reading pages with foreign content (rule M2).
+//  3. Many operations later the class has used up its share, and the record of operation 5 is dropped early. Watermark
+//     returns the time of that record or a later time, so the reader refuses an offer that may have begun before.
 package replies
 
 import (
@@ -9,50 +22,61 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Said is the memory of what was said last of an operation: of an offer a done, or a refusal; of a grant that
-// it was committed. By that word a sender has its pages back, and on planes nobody watches nothing but we ourselves
-// stops a read of what they hold by then (rule M2). The same offer may still come: a retry crosses with a done, and
-// what was sent on a connection that was closed may arrive after what was sent on the next.
+// Said is the replay record of an operation: for an offer, that a done message or a refusal was sent; for a grant, that
+// the commit was accepted. With that reply the sender has its pages back. On leased planes only this rank itself can
+// then prevent a read of the pages (rule M2), and a copy of the offer may still arrive: a retry crosses with the done
+// message, or a message that was sent on a closed connection arrives after a message on the next connection.
 type Said struct {
 	Class     int
-	next      table.Handle // of the class
+	next      table.Handle // the next record of the class
 	Peer      effects.Incarnation
 	Operation uint64
-	Attempt   uint32 // of a refusal: who tries again after it has not heard it
-	Done      bool   // it speaks of every attempt
-	What      uint64 // hash of what the operation is of, where that is asked about
-	Code      effects.Code
-	When      effects.Time
-	Over      effects.Time // from when on the offer's own time forbids to read it
+	// Attempt is, for a refusal, the attempt that was refused. The record does not apply to later attempts: a sender
+	// that tries again has not received the refusal.
+	Attempt uint32
+	Done    bool   // the record applies to every attempt
+	What    uint64 // hash of the operation's content, for callers that compare it; else 0
+	Code    effects.Code
+	When    effects.Time // when the reply was sent
+	// Over is the end of the record's time. Afterwards the record is not needed, because the time of the operation
+	// itself forbids to read its pages.
+	Over effects.Time
 }
 
-// Words are bounded. One is there for each class whatever the others do, and of as many again as there may be
-// operations at a time no class has more than it leaves (table.Share). A class that has its share forgets its own
-// first: from then on nothing of it is read that may have begun before that one's word. So no peer's operations,
-// however many end, make another's forgotten.
+// Words is the bounded table of replay records.
+//
+// Each class has room for a record of its own, whatever is in the table. Beyond that a class may not use more of the
+// shared room than the class leaves free (table.Share); the shared room holds as many records as there may be
+// operations at a time. A class that has used up its share drops its own oldest record and raises its watermark: an
+// operation of the class that may have begun before the time of that record is not read any more. So a peer's
+// operations, however many end, never push out the records of another peer.
 type Words struct {
 	rows  table.Slab[Said]
 	index table.Index
-	order table.List // those said longest ago first
+	order table.List // all records, oldest first
 	share table.Share
 	of    []wordsOf // by class
-	past  effects.Time
+	// past is at least the time of each record, and each watermark, that a class lost when it was given to another peer
+	// (Left).
+	past effects.Time
 }
 
-// wordsOf are those of one class, and from when on nothing of it is read that may have begun before.
+// wordsOf are the records of one class, oldest first, and the watermark of the class.
 type wordsOf struct {
 	first, last table.Handle
 	count       int
-	watermark   effects.Time
+	// watermark is the time of the newest record that was dropped early. Invariant (M2): on leased planes no operation
+	// of the class is read that may have begun at or before this time.
+	watermark effects.Time
 }
 
 // Ever is before every instant.
 const Ever = effects.Time(-1 << 63)
 
-// New returns an empty memory of most words beside one for each class.
+// New returns an empty table for most records, and a further record for each class.
 func New(most, classes int) Words { return new(Words).Emptied(most, classes) }
 
-// Emptied returns what New does, in the memory of t, which is not used any more.
+// Emptied is New in the memory of t. The caller must not use t afterwards.
 func (t *Words) Emptied(most, classes int) Words {
 	e := Words{
 		rows: t.rows.Emptied(most + classes), index: t.index.Emptied(), share: t.share.Emptied(most, classes),
@@ -64,7 +88,7 @@ func (t *Words) Emptied(most, classes int) Words {
 	return e
 }
 
-// forget takes out the first word of a class.
+// forget removes the oldest record of a class.
 func (t *Words) forget(class int) {
 	g := &t.of[class]
 	h := g.first
@@ -78,21 +102,23 @@ func (t *Words) forget(class int) {
 	t.rows.Remove(h)
 }
 
-// atOnce is how many are forgotten as one comes: more than come, so there are soon none whose time is over.
+// atOnce is the number of expired records that are removed when a record is added. Because more records are removed
+// than added, expired records soon disappear.
 const atOnce = 4
 
-// expire forgets some of those whose time is over. To remember one for longer is as safe.
+// expire removes up to atOnce records whose time is over. To keep a record for longer would be just as safe.
 func (t *Words) expire(now effects.Time) {
 	for range atOnce {
 		x := t.rows.Get(t.order.Front())
 		if x == nil || x.Over >= now {
 			return
 		}
-		t.forget(x.Class) // Who is the first of all is the first of its class.
+		t.forget(x.Class) // The oldest record of all is the oldest of its class.
 	}
 }
 
-// Say remembers a word.
+// Say adds a record. If the class has used up its share, the oldest record of the class is dropped; if its time is not
+// over, the watermark of the class rises to the time of that record.
 func (t *Words) Say(x Said) {
 	t.expire(x.When)
 	g := &t.of[x.Class]
@@ -117,10 +143,11 @@ func (t *Words) Say(x Said) {
 	t.rows.PushBack(&t.order, h)
 }
 
-// Left takes a class from its peer for another one. Who had it may come back in any class that is left: so whoever
-// gets one has the watermark of all that ever went, and that is no lower than what any of them was told last. It walks
-// the words of one class, which are no more than half of all (table.Share), and is not cut: at the default bounds,
-// 4,096 of them, that takes 0.15 ms, and a hello may do so once.
+// Left drops the records of a class that is given to another peer. The former peer may come back in any class that is
+// given away. Therefore such a class starts with a watermark that is at least the time of each record that was ever
+// dropped in this way. Left walks over the records of the class in a single step, which are at most half of all records
+// (table.Share): at the default bounds these are 4,096 records and take 0.15 ms, and a hello message can cause that
+// once.
 func (t *Words) Left(class int) {
 	g := &t.of[class]
 	for t.past = max(t.past, g.watermark); g.count > 0; {
@@ -130,8 +157,8 @@ func (t *Words) Left(class int) {
 	g.watermark = t.past
 }
 
-// Find is the last word that an attempt of an operation had; nil if none is remembered. What began after the
-// watermark of its class had none then.
+// Find returns the record that applies to an attempt of an operation, or nil if there is none. If the operation began
+// after the watermark of its class, nil means that the attempt has had no last reply.
 func (t *Words) Find(peer effects.Incarnation, operation uint64, attempt uint32) *Said {
 	for p := t.index.Seek(table.Hash(operation, peer[:])); p.Found(); p = t.index.Next(p) {
 		if x := t.rows.Get(p.Handle()); x.Peer == peer && x.Operation == operation && (x.Done || attempt <= x.Attempt) {
@@ -141,8 +168,9 @@ func (t *Words) Find(peer effects.Incarnation, operation uint64, attempt uint32)
 	return nil
 }
 
-// Len is how many words are remembered.
+// Len returns the number of records.
 func (t *Words) Len() int { return t.rows.Len() }
 
-// Watermark is from when on what a class's peer began is read, whatever was said and forgotten; ever if nothing was.
+// Watermark returns the time after which an operation of the class must have begun to be read, because the record of an
+// earlier operation may have been dropped. Watermark returns Ever if none was dropped early.
 func (t *Words) Watermark(class int) effects.Time { return t.of[class].watermark }
