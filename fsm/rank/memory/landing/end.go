@@ -9,8 +9,8 @@ import (
 )
 
 // This file ends grants to store into this rank's pages. The pages are used again only after the writer is proven
-// quiet. The proof is one of the following: the data plane has confirmed the revocation (Revoked); the writer itself
-// has said so on a leased plane, where the driver cannot observe it (a commit or an abort); or, for a vanilla sender,
+// quiet. The proof is one of the following: the data plane has confirmed the revocation (Revoked); the writer has said
+// so on a leased plane, where the driver cannot observe the writer (a commit or an abort); or, for a vanilla sender,
 // the time of the grant is over (rules M4 and M5).
 
 // Revoke revokes a grant. The pages of the grant are in quarantine until the driver has proven that nothing can touch
@@ -21,15 +21,15 @@ func (l *Landings) Revoke(v *env.Env, x *Landing) {
 }
 
 // Quarantine puts the pages of a landing into quarantine (M1): nobody may use them until everything that may still
-// store into them is known to be over. Quarantine asks the driver for nothing; Revoke does.
+// store into these pages is known to be over. Quarantine asks the driver for nothing; Revoke does.
 func (l *Landings) Quarantine(v *env.Env, x *Landing) {
 	v.Timers.Stop(&x.timer)
 	x.Revoking = true
 	v.Pools.Quarantine(x.ID)
 }
 
-// Revoked handles the proof that nothing can touch the pages of a revoked grant any more: it ends the quarantine. It
-// ignores a grant that is unknown, that is not being revoked, or that is this rank's own.
+// Revoked handles the proof that nothing can touch the pages of a revoked grant any more: it ends the quarantine.
+// Revoked ignores a grant that is unknown, that is not being revoked, or that is this rank's own.
 func (l *Landings) Revoked(v *env.Env, s *store.Store, id effects.GrantID) {
 	if x := l.Find(id); x != nil && x.Revoking && !x.Reads() {
 		l.End(v, s, x)
@@ -37,7 +37,8 @@ func (l *Landings) Revoked(v *env.Env, s *store.Store, id effects.GrantID) {
 }
 
 // Overdue handles a writer's grant whose time is over. The grant is revoked. A grant of a vanilla sender ends at once,
-// because nothing will ever report more about that sender: its time includes the stated residual (rule M5).
+// because nothing will ever report more about that sender. The time of the grant includes the stated residual (rule
+// M5).
 func (l *Landings) Overdue(v *env.Env, s *store.Store, x *Landing) {
 	if x.Peer == (effects.Incarnation{}) {
 		l.End(v, s, x)
@@ -46,12 +47,12 @@ func (l *Landings) Overdue(v *env.Env, s *store.Store, x *Landing) {
 	l.Revoke(v, x)
 }
 
-// Lose handles the loss of the peer that has this class. On a fenced plane the peer cannot push any more, so its grants
-// are condemned, and a sweep revokes them later (RevokeLost). On a leased plane Lose does nothing, because there only
-// time and proof end a grant (rule M4).
+// Lose handles the loss of the peer that has this class. On a fenced plane the peer cannot push any more, so the peer's
+// grants are condemned, and a sweep revokes them later (RevokeLost). On a leased plane Lose does nothing, because there
+// only time and proof end a grant (rule M4).
 //
-// Until the sweep reaches a condemned grant, the grant stays in force. That is safe: its pages belong to nobody else
-// until the plane has proven the end, and a page that lands under it is whole.
+// Until the sweep reaches a condemned grant, the grant stays in force. That is safe: the pages belong to nobody else
+// until the plane has proven the end, and a page that lands under the grant is whole.
 func (l *Landings) Lose(class int) {
 	if !l.cfg.Leased {
 		l.losses.Add(class)
@@ -99,7 +100,7 @@ func (l *Landings) clear(v *env.Env, s *store.Store, x *Landing) {
 	}
 }
 
-// Committed returns the landing that a peer commits, if the commit is to be believed: its writer says that all writes
+// Committed returns the landing that a peer commits, if the commit is to be believed: the writer says that all writes
 // are settled and the pages are whole. Otherwise the landing is nil. again reports that the same commit was accepted
 // before, so that the reply must be the same (M6). A commit of a grant that has ended, is being revoked, or is past
 // Ends is refused, because the pages may belong to another grant by now.
@@ -113,7 +114,7 @@ func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.Gr
 		return nil, again
 	}
 	if x.Peer != peer || x.Reads() {
-		return nil, false // Only this rank itself knows when its own read is whole.
+		return nil, false // Only this rank itself knows when a read of this rank is whole.
 	}
 	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
 		v.Out.Mark(Marks.CommitLate)
@@ -122,8 +123,8 @@ func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.Gr
 	return x, false
 }
 
-// Commit lands the pages of a landing that Committed has returned, and ends the landing. It reports whether every page
-// was taken. Layers whose bundle has ended are not taken, and then the commit is not recorded for retries.
+// Commit lands the pages of a landing that Committed has returned, and ends the landing. Commit reports whether every
+// page was taken. Layers of a bundle that has ended are not taken, and then the commit is not recorded for retries.
 func (l *Landings) Commit(v *env.Env, s *store.Store, x *Landing, keep bool) (taken bool) {
 	if taken = l.LandAll(v, s, x, keep); taken {
 		l.commits.Say(replies.Said{
@@ -134,8 +135,8 @@ func (l *Landings) Commit(v *env.Env, s *store.Store, x *Landing, keep bool) (ta
 	return taken
 }
 
-// Abort handles a peer's message that it will not write under a grant any more. It ignores a grant that is unknown,
-// that belongs to another peer, or that is this rank's own.
+// Abort handles a peer's message that the peer will not write under a grant any more. Abort ignores a grant that is
+// unknown, that belongs to another peer, or that is this rank's own.
 func (l *Landings) Abort(v *env.Env, s *store.Store, peer effects.Incarnation, id effects.GrantID) {
 	x := l.Find(id)
 	if x == nil || x.Peer != peer || x.Reads() {
@@ -145,13 +146,14 @@ func (l *Landings) Abort(v *env.Env, s *store.Store, peer effects.Incarnation, i
 	l.Quiet(v, s, x)
 }
 
-// Quiet handles a writer's word that it stores nothing under a grant any more. Pages that have not landed are lost. On
-// a fenced plane the grant is revoked, unless this is in progress. On a leased plane the writer's word is the proof.
+// Quiet handles a writer's word that the writer stores nothing under a grant any more. Pages that have not landed are
+// lost. On a fenced plane the grant is revoked, unless this is in progress. On a leased plane the writer's word is the
+// proof.
 func (l *Landings) Quiet(v *env.Env, s *store.Store, x *Landing) {
 	v.Work.Spend(x.Size())
 	switch {
 	case l.cfg.Leased && !x.Revoking:
-		// The writer's word that its writes are settled is the proof, also in quarantine.
+		// The writer's word that the writes are settled is the proof, also in quarantine.
 		l.End(v, s, x)
 	case l.cfg.Leased:
 		// The driver still works on the revocation, so the grant stays, without pages, until Revoked. Otherwise a peer
@@ -163,7 +165,7 @@ func (l *Landings) Quiet(v *env.Env, s *store.Store, x *Landing) {
 	}
 }
 
-// Remembered returns the number of remembered commits. It is for inspection only.
+// Remembered returns the number of remembered commits. Use it for inspection only.
 func (l *Landings) Remembered() int { return l.commits.Len() }
 
 // Left drops the replay records of a class that is assigned to another peer from now on.

@@ -3,8 +3,8 @@
 // key of a batch, whether the key needs a page.
 //
 // The package knows no messages. A caller (a push target, a puller, a requester) decodes a request, asks for a [Plan],
-// checks that the plan fits the pool, and calls [Landings.Begin]. The caller then reports what it learns from the
-// driver or from the peer: pages that landed, a commit, an abort, a deadline, a revocation that is complete.
+// checks that the plan fits the pool, and calls [Landings.Begin]. The caller then reports what the caller learns from
+// the driver or from the peer: pages that landed, a commit, an abort, a deadline, a revocation that is complete.
 //
 // A caller may rely on the following:
 //
@@ -29,9 +29,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Landing is one grant and the fills that it is for, one for each of its pages. The grant belongs to a sender that
-// pushes, or to this rank, which reads from an offer. A landing is open until all of its pages have landed or until it
-// is revoked. The pages of a revoked landing are in quarantine until it is proven that nothing can touch them.
+// A Landing is a grant together with a fill for each of the granted pages. The grant belongs to a sender that pushes,
+// or to this rank, which reads from an offer. A landing is open until all pages have landed or until the grant is
+// revoked. The pages of a revoked landing are in quarantine until nothing can touch these pages any more, which must be
+// proven.
 type Landing struct {
 	live bool `snap:"life"`
 	// Revoking reports that the grant was revoked. Invariant: while it is true, the pages that have not landed are in
@@ -41,11 +42,11 @@ type Landing struct {
 	For
 	fills []store.Entry  // by the page's position in the grant; for layers: their places in bundles
 	Reply []byte         // the reply that was sent, for a retry of the same operation
-	born  kernel.Birth   // when the grant was made, in the order of losses
+	born  kernel.Birth   // the class's count of losses when the grant was made
 	timer kernel.TimerID `snap:"set"`
 }
 
-// A For describes the purpose of a grant: its owner, its writer, and how long it lasts.
+// A For describes the purpose of a grant: the owner, the writer, and the duration.
 type For struct {
 	Owner     kernel.Owner        // the component that is notified of pages that land and of the deadline
 	Class     int                 // the fairness class that the pages count for
@@ -108,8 +109,8 @@ func (l *Landings) Room(v *env.Env, s *store.Store, keys int) bool {
 	return v.Pools.Grants() < l.cfg.GrantsMax && s.Room(keys)
 }
 
-// Begin grants the pages of the pool that a plan needs, and records their purpose. The caller has checked that the plan
-// fits. It returns the landing and the granted pages.
+// Begin grants the pages of the pool that a plan needs, and records the purpose of the grant. The caller has checked
+// that the plan fits. Begin returns the landing and the granted pages.
 //
 // Invariant: from here on the pages become free only through the end of the grant (M1).
 func (l *Landings) Begin(v *env.Env, p *Plan, of *memory.Pool, what For) (*Landing, []effects.Page) {
@@ -142,7 +143,7 @@ func (x *Landing) Reads() bool {
 	return x.Owner == kernel.OwnerPullTarget || x.Owner == kernel.OwnerP2PRequester
 }
 
-// Size returns the number of granted pages, at least 1. It measures the work that the landing causes.
+// Size returns the number of granted pages, at least 1. Size measures the work that the landing causes.
 func (x *Landing) Size() int { return max(1, len(x.fills)) }
 
 // Handle returns the handle of the landing. The handle is unique among the landings that are live now.
@@ -161,7 +162,8 @@ func (l *Landings) Find(id effects.GrantID) *Landing {
 }
 
 // Again returns the live landing of an operation that the peer requests again, or nil if there is none. If the writer
-// was lost since the grant was made, Again revokes the grant first, so that the writer is not told of the grant again.
+// was lost since the grant was made, Again revokes the grant first, so that the writer does not receive the grant
+// again.
 func (l *Landings) Again(v *env.Env, peer effects.Incarnation, operation uint64) *Landing {
 	for p := l.byOperation.Seek(table.Hash(operation, peer[:])); p.Found(); p = l.byOperation.Next(p) {
 		if x := &l.rows[p.Handle().Slot()]; x.Peer == peer && x.Operation == operation {
@@ -201,10 +203,10 @@ func (l *Landings) Slots() int { return len(l.rows) }
 // Operations returns the number of live grants that have an operation number, by which a retry is recognized.
 func (l *Landings) Operations() int { return l.byOperation.Len() }
 
-// Landed handles a report of a fenced plane that pages are whole. It makes them readable, and then confirms the
-// transfer to the sender: so the confirmation says that the chunks are readable, and not only that they were stored.
-// The confirmation says Withdrawn if a page was not taken, because OK would claim that all were. Pages of the grant
-// that the push left out are revoked.
+// Landed handles a report of a fenced plane that pages are whole. Landed makes the pages readable, and then confirms
+// the transfer to the sender, so that the confirmation says that the chunks are readable, and not only that they were
+// stored. The confirmation says Withdrawn if a page was not taken, because OK would claim that all pages were taken.
+// Pages of the grant that the push left out are revoked.
 //
 // keep says whether a request may still come for the chunks; only then are they claimed.
 func (l *Landings) Landed(v *env.Env, s *store.Store, x *Landing, ev *effects.Landed, keep bool) {
@@ -229,8 +231,8 @@ func (l *Landings) Landed(v *env.Env, s *store.Store, x *Landing, ev *effects.La
 	}
 }
 
-// LandAll makes all pages readable that are still under the grant. It reports whether every page was taken. The caller
-// has proof that the writer has stored all of them, for example a commit.
+// LandAll makes all pages readable that are still under the grant. LandAll reports whether every page was taken. The
+// caller has proof that the writer has stored all of them, for example a commit.
 func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) (taken bool) {
 	// The list of the grant shrinks while pages land, so iterate over a copy.
 	l.pages, taken = append(l.pages[:0], v.Pools.Pages(x.ID)...), true
@@ -241,7 +243,7 @@ func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) (t
 }
 
 // Take makes readable all pages into which the driver copied the chunks that came with the allocation request, and ends
-// the landing. It records the operation, so that a retry is answered in the same way (see Taken, and rule M4).
+// the landing. Take records the operation, so that a retry is answered in the same way (see Taken, and rule M4).
 func (l *Landings) Take(v *env.Env, s *store.Store, x *Landing, keep bool) {
 	v.Work.Spend(x.Size())
 	l.LandAll(v, s, x, keep)
@@ -278,7 +280,7 @@ func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint3
 	}
 }
 
-// Land makes one page readable, and reports whether the page was taken. It returns false if the page is not under the
+// Land makes one page readable, and reports whether the page was taken. Land returns false if the page is not under the
 // grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its request.
 //
 // Invariant: the page's grant becomes a reference in one step, so the page is never free in between, and never readable

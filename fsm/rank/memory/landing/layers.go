@@ -21,18 +21,18 @@ type Layers struct {
 }
 
 // PlanLayers plans each layer of a batch, as Plan does for chunks. A layer of a chunk that is ready needs no page. If
-// PlanLayers fails it returns the index of the key at fault, and nothing was begun. The code is then one of the
+// PlanLayers fails, the result is the index of the key at fault, and nothing was begun. The code is then one of the
 // following:
 //
 //   - Malformed: the key is not a layer's key.
 //   - Withdrawn: layers of the chunk that came before are missing, or an older message got the grant for this layer.
 //   - TooMany: there is no room for another bundle now.
-//   - Invalid: the layer has no vacant place in its bundle.
+//   - Invalid: the layer has no vacant place in the bundle.
 //
 // A sender opens a chunk in one operation after another. If a former operation opened a bundle, that bundle has none of
 // the layers that the sender counts on, and PlanLayers ends it. Example: the network delays an AllocRequest; meanwhile
-// its sender asks again over another connection, is refused, and goes on with its next operation; then the delayed
-// request arrives and opens a bundle.
+// the sender retries over another connection, is refused, and goes on with the next operation; then the delayed request
+// arrives and opens a bundle.
 func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, b *Layers) (p *Plan, code effects.Code, at int) {
 	p = &l.plan
 	p.Spots, p.Lengths, p.Hashes, p.begun = p.Spots[:0], p.Lengths[:0], p.Hashes[:0], p.begun[:0]
@@ -104,7 +104,7 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, b *Lay
 func (p *Plan) Opens() bool { return len(p.begun) > 0 }
 
 // FitsLayers reports whether a class may have all pages of the bundles that a plan has begun, and whether these pages
-// are free or can be made free. If so, it promises them to the bundles.
+// are free or can be made free. If so, FitsLayers promises these pages to the bundles.
 func (l *Landings) FitsLayers(v *env.Env, s *store.Store, p *Plan, class int) bool {
 	if !v.Pools.MayGrant(class) {
 		return false
@@ -192,8 +192,8 @@ func (l *Landings) EndBundle(v *env.Env, s *store.Store, h table.Handle) {
 	l.grants = l.grants[:first]
 }
 
-// EndBundles ends bundles whose runs are over, as many as the work budget of the step allows. It reports whether there
-// are more.
+// EndBundles ends bundles of runs that are over, as many as the work budget of the step allows. EndBundles reports
+// whether there are more.
 func (l *Landings) EndBundles(v *env.Env, s *store.Store) (more bool) {
 	for h := l.Bundles.Condemned(); h != 0; h = l.Bundles.Condemned() {
 		if !v.Work.Left() {

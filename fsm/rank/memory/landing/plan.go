@@ -14,7 +14,7 @@ type Plan struct {
 	Spots   []Spot
 	Hashes  []uint64 // hashes of the keys
 	Lengths []uint32 // lengths in bytes of the pages that are needed
-	// Unpromised reports that a chunk was ready and could not be promised, because its class has no claim left.
+	// Unpromised reports that a chunk was ready and could not be promised, because the class has no claim left.
 	Unpromised bool
 	begun      []table.Handle // the bundles that the plan began
 }
@@ -36,10 +36,10 @@ func (p *Plan) Fresh() uint32 { return uint32(len(p.Lengths)) }
 // What returns a hash of the keys, in order, and of the token count of the last chunk.
 func (p *Plan) What(lastTokens uint32) uint64 { return Sum(p.Hashes, lastTokens) }
 
-// Plan plans each key of a batch. It begins a fill for each key that needs a page; Unplan or the landing ends the fill.
-// A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if a claim can
-// keep it until its request comes. Without room for the claim the chunk gets a new page, because it would be promised
-// and might be gone when the request comes.
+// Plan plans each key of a batch. Plan begins a fill for each key that needs a page; Unplan or the landing ends the
+// fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if a claim
+// can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the chunk
+// would be promised and might be gone when the request comes.
 func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uint32, dedup bool) *Plan {
 	p := &l.plan
 	p.Spots, p.Lengths, p.Hashes = p.Spots[:0], p.Lengths[:0], p.Hashes[:0]
@@ -54,7 +54,7 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 			length = uint32(l.cfg.TokenBytes * uint64(lastTokens)) // checked when the message arrives
 		}
 		h := s.Find(hash, key)
-		// Each key has an entry from its first position in the batch on, whatever was planned for it.
+		// Each key has an entry from its first position in the batch on, whatever was planned for the key.
 		if first, again := s.Noted(h); again {
 			x := p.Spots[first]
 			x.Repeat = first
@@ -85,9 +85,10 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 	return p
 }
 
-// Fits reports whether a class may have the pages of the pool that the batch needs, and whether they are free or can be
-// made free by evicting cached chunks. It must be the last check, so that no chunk is evicted for a batch that is
-// refused for another reason. Chunks that the batch found ready are not evicted, because they are promised next.
+// Fits reports whether a class may have the pages of the pool that the batch needs, and whether these pages are free or
+// can be made free by evicting cached chunks. Fits must be the last check, so that no chunk is evicted for a batch that
+// is refused for another reason. Chunks that the batch found ready are not evicted, because these chunks are promised
+// next.
 func (p *Plan) Fits(v *env.Env, s *store.Store, of *memory.Pool, class int) bool {
 	n := p.Fresh()
 	if n == 0 {
@@ -132,8 +133,8 @@ func (p *Plan) ClaimReady(v *env.Env, s *store.Store, class int, request uint64,
 // more is the odd multiplier with which Sum mixes the hashes.
 const more = 0x9E3779B97F4A7C15
 
-// Sum returns a hash of keys whose hashes are given: of their order, and of the token count of the last chunk. A retry
-// must have the same sum as its first attempt.
+// Sum returns a hash of keys, given the hashes of the keys: of the order, and of the token count of the last chunk. A
+// retry must have the same sum as the first attempt.
 func Sum(hashes []uint64, lastTokens uint32) uint64 {
 	sum := uint64(lastTokens)
 	for _, hash := range hashes {
