@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A requester whose connection is lost cannot receive the reply. This file finds all waiting requests of a connection
+// A requester with a lost connection cannot receive the reply. This file finds all waiting requests of a connection
 // and condemns them together. The loss of a connection therefore visits no row; a sweep removes the rows later, a few
 // in each step.
 
@@ -111,7 +111,7 @@ func (p *Pending) HangUp(conn effects.Conn) bool {
 // HungUp reports whether the connection of a request is lost, so that nobody can receive the reply.
 func (p *Pending) HungUp(q *Row) bool { return p.callers.slab.Get(q.of).gone }
 
-// RemoveHungUp removes one request whose connection is lost. RemoveHungUp reports whether there was a request.
+// RemoveHungUp removes a request that arrived on a lost connection. RemoveHungUp reports whether there was a request.
 func (p *Pending) RemoveHungUp(v *env.Env) bool {
 	x := p.callers.slab.Get(p.callers.gone.Front())
 	if x == nil {

@@ -116,7 +116,7 @@ func (p *Pending) Collects(v *env.Env) (c Collector) {
 	return c
 }
 
-// Next returns the head of the class whose turn it is, and advances the turn. Next returns zero if no request of the
+// Next returns the head of the class that has the turn, and advances the turn. Next returns zero if no request of the
 // class waits, or if another class collects. own reports that the turn belongs to this rank's engine. A round is over
 // when as many consecutive calls as there are classes returned nothing or a request that stays short.
 func (p *Pending) Next(c Collector) (h table.Handle, own bool) {
@@ -141,9 +141,9 @@ func (p *Pending) Tried(v *env.Env, h table.Handle, how Tried, lacks Shortfall) 
 	case Short:
 		q.Lacks = lacks
 		return false
-	// The offer joins the offers that wait for a link. The requests behind it may be served, but this is not counted as
-	// a pass.
 	case Unlinked:
+		// The offer joins the offers that wait for a link. The requests behind it may be served, but this does not
+		// count as a pass.
 		p.rows.Unlink(&p.queues[q.Class], h)
 		p.rows.PushBack(&p.linking[q.Class], h)
 		q.Linking, q.way = true, p.ways.Of(q.Class)

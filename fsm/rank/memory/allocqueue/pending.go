@@ -44,7 +44,7 @@ type Pending struct {
 	queues      []table.List  // requests that wait for pages, by class
 	linking     []table.List  // offers that wait for the link to their pages, by class
 	own         ownHead       // the oldest reservation of this rank's engine, in a rank with both roles
-	turn        int           // the class whose turn it is
+	turn        int           // the class that has the turn
 	losses      kernel.Losses // counts the losses of each class's peer (Lose)
 	ways        kernel.Losses // counts the failures of each class's link (LoseWay)
 	// dirty reports that a request left a queue, or that a link was established, so that the requests behind may be
@@ -200,7 +200,7 @@ func (p *Pending) Remove(v *env.Env, h table.Handle) {
 	p.rows.Remove(h)
 }
 
-// Due returns the request whose deadline has passed.
+// Due returns a request after its deadline has passed.
 func (p *Pending) Due(v *env.Env, h table.Handle) *Row {
 	q := p.rows.Get(h)
 	q.timer = 0

@@ -6,8 +6,8 @@
 //
 //   - All pages of a bundle are promised when the bundle begins, so that every bundle can be completed.
 //   - Layers of different senders, requests or epochs never make up a chunk together.
-//   - A bundle that has ended leaves nothing behind, and further layers for that bundle are refused. So a sender whose
-//     layers were all taken has a whole chunk here.
+//   - A bundle that has ended leaves nothing behind, and further layers for that bundle are refused. So if all
+//     layers that a sender has pushed were taken, the whole chunk is here.
 //
 // The package knows no messages and no details of grants; package landing drives it.
 //
@@ -142,8 +142,8 @@ func (b *Bundles) Name(key []byte, maxBytes int) (name []byte, layer uint32, err
 	return b.name, layer, nil
 }
 
-// Name appends to b the name under which the store has a chunk whose layers have pages of their own. The name is the
-// key of the chunk's first layer, so that such a chunk is never mistaken for a chunk that has one page.
+// Name appends to b the name under which the store has a chunk that has a page for each layer. The name is the key of
+// the chunk's first layer, so that such a chunk is never mistaken for a chunk that has a single page.
 func Name(b, key []byte) []byte { return protocol.AppendLayerKey(b, key, 0) }
 
 // Enter checks the epoch of layers that arrive. Enter returns OK, or Withdrawn if a later epoch of the request has
@@ -190,7 +190,7 @@ func (b *Bundles) condemn(h table.Handle, x *run) {
 	b.runs.PushBack(&b.dying, h)
 }
 
-// Condemned returns a bundle whose run is over, or zero.
+// Condemned returns a bundle of a run that is over, or zero.
 func (b *Bundles) Condemned() table.Handle {
 	if x := b.runs.Get(b.dying.Front()); x != nil {
 		return x.bundles.Front()
@@ -293,7 +293,7 @@ func (b *Bundles) Unplan(at table.Handle) {
 	}
 }
 
-// Undo removes a bundle that Begin has started and whose pages were not promised.
+// Undo removes a bundle that Begin has started, before Promise.
 func (b *Bundles) Undo(v *env.Env, s *store.Store, h table.Handle) {
 	entry := b.remove(v, h)
 	s.EndFill(entry, effects.Page{}, false)

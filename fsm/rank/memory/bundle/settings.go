@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Settings is the part of a rank's configuration that concerns chunks whose layers have pages of their own. Zero means
-// the default.
+// Settings is the part of a rank's configuration that concerns chunks with a page for each layer. Zero means the
+// default.
 type Settings struct {
 	// Layers is the number of layers of a chunk. Then Layout describes one layer, and each layer has a page of its own.
 	// 0: a page has a whole chunk.

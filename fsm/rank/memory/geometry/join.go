@@ -203,8 +203,8 @@ func (j *Joined) bytes() error {
 	return nil
 }
 
-// Siblings returns nil if two workers can be ranks of the same engine, because a producer uses the same block lists for
-// all ranks of an engine. Otherwise the error is an *Error.
+// Siblings checks whether two workers can be ranks of the same engine: a producer uses the same block lists for all
+// ranks of an engine. Siblings returns nil or an *Error.
 func Siblings(one, other *Regions) error {
 	for _, x := range []struct {
 		field    string

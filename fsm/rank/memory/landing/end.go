@@ -36,7 +36,7 @@ func (l *Landings) Revoked(v *env.Env, s *store.Store, id effects.GrantID) {
 	}
 }
 
-// Overdue handles a writer's grant whose time is over. The grant is revoked. A grant of a vanilla sender ends at once,
+// Overdue handles the deadline of a writer's grant. The grant is revoked. A grant of a vanilla sender ends at once,
 // because nothing will ever report more about that sender. The time of the grant includes the stated residual (rule
 // M5).
 func (l *Landings) Overdue(v *env.Env, s *store.Store, x *Landing) {
@@ -69,7 +69,7 @@ func (l *Landings) RevokeLost(v *env.Env, x *Landing) {
 	}
 }
 
-// End removes a grant whose writer is quiet. The fills of pages that never landed are lost.
+// End removes a grant after the writer is quiet. The fills of pages that never landed are lost.
 func (l *Landings) End(v *env.Env, s *store.Store, x *Landing) {
 	v.Timers.Stop(&x.timer)
 	l.clear(v, s, x)

@@ -177,7 +177,7 @@ func (l *Landings) Again(v *env.Env, peer effects.Incarnation, operation uint64)
 // At returns the landing at a slot. The caller has a completion that belongs to the landing.
 func (l *Landings) At(slot int32) *Landing { return &l.rows[slot] }
 
-// Due returns the landing at a slot whose deadline has passed.
+// Due returns the landing at a slot after the deadline of the landing has passed.
 func (l *Landings) Due(v *env.Env, slot int32) *Landing {
 	x := &l.rows[slot]
 	x.timer = 0
@@ -185,7 +185,7 @@ func (l *Landings) Due(v *env.Env, slot int32) *Landing {
 	return x
 }
 
-// Undated stops the deadline of a landing whose end was requested already.
+// Undated stops the deadline of a landing after its end was requested.
 func (l *Landings) Undated(v *env.Env, x *Landing) { v.Timers.Stop(&x.timer) }
 
 // Standing returns the landing at a slot if the landing is live and is not being revoked; otherwise nil. It is for

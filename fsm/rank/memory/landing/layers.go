@@ -131,7 +131,7 @@ func (l *Landings) FitsLayers(v *env.Env, s *store.Store, p *Plan, class int) bo
 	return true
 }
 
-// UnplanLayers undoes a plan whose pages were not promised.
+// UnplanLayers undoes a plan before pages were promised to the plan.
 func (l *Landings) UnplanLayers(v *env.Env, s *store.Store, p *Plan) {
 	for i := range p.Spots {
 		if x := &p.Spots[i]; x.Fills() {

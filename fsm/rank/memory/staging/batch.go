@@ -68,8 +68,8 @@ func (p *Pipeline) load(v *env.Env, of Rights, h table.Handle, f *fetch) bool {
 			v.Out.Mark(Marks.LeaseOver)
 			p.fail(v, h, f, effects.Expired, s.why("kvf_lease_ns", "over before it was read"))
 			return false
-		// The link is condemned, and the sweep has not reached this fetch yet.
 		case slices.Contains(p.lost, s.Link) || !v.Leads(s.Link):
+			// The link is gone. The sweep may not have reached this fetch yet.
 			p.fail(v, h, f, effects.PeerLost, s.why("data plane", "gone"))
 			return false
 		}
