@@ -2,7 +2,7 @@
 // The pipeline reads the chunks into a few staging pages and hands them to the engine's device code (scatter) batch by
 // batch. It reads a batch while the preceding batch is scattered.
 //
-// The package knows no keys and no links between keys and senders: a fetch consists of plain values. A caller may rely
+// The package knows no keys and manages no links: a fetch consists of plain values. A caller may rely
 // on the following. Three things come back, each exactly once:
 //
 //   - a Deliver for the command,
