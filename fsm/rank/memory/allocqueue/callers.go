@@ -6,28 +6,29 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Who asks on a connection that is gone is not there to hear the answer. All that waits of one connection is found by
-// it, and condemned with it: its end looks at no row. A sweep takes them out, one after the other.
+// A requester with a lost connection cannot receive the reply. This file finds all waiting requests of a connection
+// and condemns them together. The loss of a connection therefore visits no row; a sweep removes the rows later, a few
+// in each step.
 
-// A caller is a connection on which somebody asked who waits.
+// A caller is a connection on which waiting requests arrived.
 type caller struct {
 	conn  effects.Conn
-	first table.Handle // of its rows, the one that came last; they are linked among each other
-	gone  bool
+	first table.Handle // the newest of the connection's rows; the rows are linked among each other
+	gone  bool         // the connection is lost
 }
 
-// callers are as many as have rows.
+// callers is the table of all connections that have waiting requests.
 type callers struct {
 	slab   table.Slab[caller]
-	byConn table.Index // those that are not gone
-	gone   table.List  // those that are, the one that went first before others
+	byConn table.Index // connections that are not lost
+	gone   table.List  // lost connections, the longest lost first
 }
 
 func (c *callers) emptied(most int) callers {
 	return callers{slab: c.slab.Emptied(most), byConn: c.byConn.Emptied()}
 }
 
-// of finds or makes the caller of a connection.
+// of returns the caller of a connection, and inserts a caller if there is none.
 func (c *callers) of(conn effects.Conn) table.Handle {
 	h := c.find(conn)
 	if h == 0 {
@@ -39,6 +40,7 @@ func (c *callers) of(conn effects.Conn) table.Handle {
 	return h
 }
 
+// find returns the caller of a connection that is not lost, or zero.
 func (c *callers) find(conn effects.Conn) table.Handle {
 	for p := c.byConn.Seek(uint64(conn)); p.Found(); p = c.byConn.Next(p) {
 		if c.slab.Get(p.Handle()).conn == conn {
@@ -48,7 +50,7 @@ func (c *callers) find(conn effects.Conn) table.Handle {
 	return 0
 }
 
-// leave forgets a caller without rows.
+// leave removes a caller that has no rows any more.
 func (c *callers) leave(h table.Handle) {
 	x := c.slab.Get(h)
 	switch {
@@ -62,13 +64,13 @@ func (c *callers) leave(h table.Handle) {
 	c.slab.Remove(h)
 }
 
-// A call is the connection on which a row is asked for, and where it stands among those of its caller.
+// A call is the connection on which a request arrived, and the row's position in the list of its caller.
 type call struct {
 	Conn              effects.Conn
 	of, before, after table.Handle
 }
 
-// join notes on which connection a row is asked for.
+// join adds a row to the caller of a connection.
 func (c *callers) join(rows *table.Slab[Row], h table.Handle, conn effects.Conn) {
 	of := c.of(conn)
 	x := c.slab.Get(of)
@@ -79,7 +81,7 @@ func (c *callers) join(rows *table.Slab[Row], h table.Handle, conn effects.Conn)
 	x.first = h
 }
 
-// part takes a row from its caller.
+// part removes a row from its caller.
 func (c *callers) part(rows *table.Slab[Row], h table.Handle) {
 	q := &rows.Get(h).call
 	if q.after != 0 {
@@ -94,7 +96,7 @@ func (c *callers) part(rows *table.Slab[Row], h table.Handle) {
 	*q = call{}
 }
 
-// HangUp condemns what was asked on a connection that is gone, and says whether there is any.
+// HangUp condemns the requests of a connection that is lost. HangUp reports whether there are any.
 func (p *Pending) HangUp(conn effects.Conn) bool {
 	h := p.callers.find(conn)
 	if h == 0 {
@@ -106,10 +108,10 @@ func (p *Pending) HangUp(conn effects.Conn) bool {
 	return true
 }
 
-// HungUp says that nobody is there to hear what becomes of a request: it is condemned.
+// HungUp reports whether the connection of a request is lost, so that nobody can receive the reply.
 func (p *Pending) HungUp(q *Row) bool { return p.callers.slab.Get(q.of).gone }
 
-// RemoveHungUp takes out one of those, and says whether there was any.
+// RemoveHungUp removes a request that arrived on a lost connection. RemoveHungUp reports whether there was a request.
 func (p *Pending) RemoveHungUp(v *env.Env) bool {
 	x := p.callers.slab.Get(p.callers.gone.Front())
 	if x == nil {

@@ -6,23 +6,26 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// The line of those that wait for pages (rule M9): first in, first out within a class, in turn between classes. Who
-// needs little may pass who needs much, but not without end: a head that was passed bypassMax times collects, and
-// then nobody else is served until it is.
+// This file decides in which order requests that wait for pages are served (rule M9): first in, first out within a
+// class, and in turn between classes. A request that needs few pages may pass a head that needs many, but only a
+// bounded number of times. When a head was passed BypassMax times, the class of the head collects: no further class is
+// served until this head is.
 
-// A Shortfall is what a request was short of: pages for the chunks that were not here. How many were not can be told
-// later without looking at them again: no fewer than then, less those that became ready since.
+// A Shortfall says what a request was short of: pages for the chunks that were not here. The request can be judged
+// later without another lookup of the keys: the number of missing chunks is at least Pages, less the number of chunks
+// that became ready since.
 type Shortfall struct {
-	Pages   uint32 // 0: something else
-	Readied uint64
-	Until   effects.Time // of an offer: from when on it is too late to read it
+	Pages   uint32       // pages that were missing; 0: something else was
+	Readied uint64       // value of store.Readied at that time
+	Until   effects.Time // of an offer: the latest time at which the chunks can be read
 }
 
-// Endless is after every instant.
+// Endless is the latest possible time.
 const Endless = effects.Time(1<<63 - 1)
 
-// Stands says that a request need not be looked at: what became free, or could be made so (spare pages), is not enough
-// for it. Else each page that becomes free would have all of its keys looked up.
+// Stands reports whether a request need not be tried again: the pages that are free, or that could be freed (spare),
+// certainly do not suffice. Without this check each page that becomes free would cause a lookup of all keys of the
+// request.
 func (s Shortfall) Stands(v *env.Env, class int, readied uint64, spare uint32) bool {
 	since := readied - s.Readied
 	if uint64(s.Pages) <= since || v.Now > s.Until {
@@ -32,17 +35,17 @@ func (s Shortfall) Stands(v *env.Env, class int, readied uint64, spare uint32) b
 	return n > v.Pool.Free()+spare || !v.Pools.FitsShare(v.Pool, class, n) || !v.Pools.CanLend()
 }
 
-// Tried is how it went with a request whose turn it was.
+// Tried is the result of a turn.
 type Tried uint8
 
 // The outcomes of a turn.
 const (
-	Short    Tried = iota // it waits on
-	Served                // it was answered
-	Unlinked              // an offer that lost the way to its pages while it waited for ours
+	Short    Tried = iota // the request goes on waiting
+	Served                // the request was answered
+	Unlinked              // the request is an offer that lost the link to its pages while it waited for free pages here
 )
 
-// Outcome is how it went with one that its target tried to serve: done, or short of what it lacks.
+// Outcome returns the result of a turn: Served if the request is done, otherwise Short with what the request lacks.
 func Outcome(lacks Shortfall, done bool) (Tried, Shortfall) {
 	if done {
 		return Served, lacks
@@ -50,7 +53,8 @@ func Outcome(lacks Shortfall, done bool) (Tried, Shortfall) {
 	return Short, lacks
 }
 
-// MayPass says that who comes now may be served at once: nobody of its class waits, and nobody collects.
+// MayPass reports whether a request that arrives now may be served at once: no request of the same class waits, and no
+// class collects.
 func (p *Pending) MayPass(v *env.Env, class int) bool {
 	if p.queues[class].Len() > 0 {
 		return false
@@ -59,13 +63,16 @@ func (p *Pending) MayPass(v *env.Env, class int) bool {
 	return !collects
 }
 
-// LinksFirst says that an offer without a link to its pages waits for that first. Who comes when others of its class
-// wait for pages comes after them: it joins the queue, and is linked when its turn comes.
+// LinksFirst reports whether a new offer of this class, without a link to the pages, waits for the link first. If
+// requests of the class wait for pages already, the offer joins the queue behind these, and the link is established
+// when the turn comes.
 func (p *Pending) LinksFirst(class int) bool { return p.queues[class].Len() == 0 }
 
-// collecting is the class whose head was passed so often that pages are now kept together for it; false if there is
-// none. Of several it is the one passed most: were all of them allowed to go on, those that need little could pass one
-// that needs much for ever. A head that waits for its own class's share is none: others' pages do not help it.
+// collecting returns the class for which pages are collected now, because the head of the class was passed BypassMax
+// times or more. collecting returns false if there is none. If several classes qualify, the class whose head was passed
+// most often collects: if all of these classes were served, requests that need few pages could pass a large request for
+// ever. A head that waits because of the quota of the head's own class does not collect, because further free pages do
+// not help that head.
 func (p *Pending) collecting(v *env.Env) (most int, any bool) {
 	if !p.Waits() {
 		return 0, false
@@ -83,8 +90,8 @@ func (p *Pending) collecting(v *env.Env) (most int, any bool) {
 	return most, any
 }
 
-// Passed counts against each head of another class that a request of this one went before it, at once or after a
-// wait. One that waits for its class's share was not passed.
+// Passed counts a pass against the heads of the other classes: a request of class by was served before these heads, at
+// once or after a wait. A head that waits because of its class's quota is not counted as passed.
 func (p *Pending) Passed(v *env.Env, by int) {
 	if !p.Waits() {
 		return
@@ -96,22 +103,22 @@ func (p *Pending) Passed(v *env.Env, by int) {
 	}
 }
 
-// A Collector is for whom pages are kept together, if for anybody. It stays the same while nobody is served: so it is
-// looked for once for all heads that are looked at, and not for each of them.
+// A Collector names the class for which pages are collected, if any. The collector stays the same while no request is
+// served, so a caller computes it once for a round over all heads.
 type Collector struct {
 	class int
 	any   bool
 }
 
-// Collects is who collects now.
+// Collects returns the class that collects now.
 func (p *Pending) Collects(v *env.Env) (c Collector) {
 	c.class, c.any = p.collecting(v)
 	return c
 }
 
-// Next is the head of the class whose turn it is, and the turn goes on; zero if nobody of it waits, or if pages are
-// kept together for another. own says that the turn is our engine's. After as many of neither, and shorts, as there are
-// classes nobody can go on.
+// Next returns the head of the class that has the turn, and advances the turn. Next returns zero if no request of the
+// class waits, or if another class collects. own reports that the turn belongs to this rank's engine. A round is over
+// when as many consecutive calls as there are classes returned nothing or a request that stays short.
 func (p *Pending) Next(c Collector) (h table.Handle, own bool) {
 	class := p.turn
 	p.turn = (p.turn + 1) % len(p.queues)
@@ -127,14 +134,16 @@ func (p *Pending) Next(c Collector) (h table.Handle, own bool) {
 	return p.queues[class].Front(), false
 }
 
-// Tried notes how it went with a head, and says whether the line moved.
+// Tried records the result of a head's turn, and reports whether the queue has moved.
 func (p *Pending) Tried(v *env.Env, h table.Handle, how Tried, lacks Shortfall) bool {
 	q := p.rows.Get(h)
 	switch how {
 	case Short:
 		q.Lacks = lacks
 		return false
-	case Unlinked: // Who is behind it may go on, but passes nobody.
+	case Unlinked:
+		// The offer joins the offers that wait for a link. The requests behind it may be served, but this does not
+		// count as a pass.
 		p.rows.Unlink(&p.queues[q.Class], h)
 		p.rows.PushBack(&p.linking[q.Class], h)
 		q.Linking, q.way = true, p.ways.Of(q.Class)
@@ -146,8 +155,8 @@ func (p *Pending) Tried(v *env.Env, h table.Handle, how Tried, lacks Shortfall) 
 	return true
 }
 
-// Linked lets those of a class go on that waited for the link. Each is touched once for each time that it began to wait
-// for one, and who waits in the queue is not.
+// Linked moves the offers of a class that waited for the link to the front of the queue for pages. Each offer is moved
+// once for each time that the offer began to wait for a link. Requests that are in the queue already are not touched.
 func (p *Pending) Linked(class int) {
 	queue, list := &p.queues[class], &p.linking[class]
 	if list.Len() == 0 {
@@ -157,12 +166,13 @@ func (p *Pending) Linked(class int) {
 	for h := list.Front(); h != 0; h = p.rows.Next(h) {
 		p.rows.Get(h).Linking = false
 	}
-	// They came before all who are in the queue: nobody waits for a link but its first, or who came when it was empty.
+	// The linked offers came before all requests in the queue, because an offer waits for a link only if the offer was
+	// the head of the queue, or arrived when the queue was empty.
 	p.rows.Join(list, queue)
 	p.rows.Join(queue, list)
 }
 
-// Shifted says, once, that the line may have moved: who was behind may go on.
+// Shifted reports, once, that the queue may have moved, so that the requests behind may be served.
 func (p *Pending) Shifted() bool {
 	was := p.dirty
 	p.dirty = false

@@ -1,7 +1,20 @@
-// Package allocqueue has the requests of peers that wait here for pages, and says whose turn it is. It may be relied on
-// for this: who waits keeps its place until it is served, refused or given up; nobody's requests take the places of
-// another's (table.Share); and a head that is passed is passed a bounded number of times (rule M9). It knows no
-// message: a target hands it bytes, and gets them back when their turn comes.
+// Package allocqueue implements the allocation queue: the requests of peers that wait at this rank for free pages, and
+// the order in which they are served. A request is an allocation request of a sender that pushes, or an offer whose
+// chunks this rank wants to read.
+//
+// A caller may rely on the following:
+//
+//   - A request keeps the place in the queue until the request is served, refused or given up.
+//   - The requests of one fairness class never take the whole table: a class may have no more than remains free for the
+//     rest (table.Share).
+//   - A request at the head of its class is passed a bounded number of times (rule M9, line.go).
+//
+// The package knows no messages. A target hands over the bytes of a message with Wait, and decodes the bytes again when
+// the request's turn comes.
+//
+// Example: class 1 asks for 50 pages while 10 are free, and waits. Class 2 asks for 5 pages and is served at once,
+// which counts as one pass of class 1's head. After BypassMax passes class 1 collects: from then on only class 1 is
+// served, so that enough pages become free at last.
 package allocqueue
 
 import (
@@ -14,62 +27,68 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Pending are those that wait. A request keeps the message itself, which its target decodes again when its turn comes:
-// so nothing here knows a protocol, and a retry changes no more than whom to answer.
+// Pending is the allocation queue. A row keeps the message itself, which the target decodes again when the turn comes.
+// Therefore nothing here depends on a protocol, and a retry changes only the connection and the request to which the
+// reply is sent.
 //
-// Places and bytes are shared out between classes (table.Share): who asks without end leaves as much as it has. In
-// which order they go on is in line.go.
+// Rows and bytes are shared among the classes (table.Share), so that a class that sends requests without end leaves as
+// many rows as the class has. The order of service is in line.go.
 type Pending struct {
 	cfg         Config `snap:"share"`
 	rows        table.Slab[Row]
 	byOperation table.Index
-	asked       wants
-	callers     callers
-	places      table.Share  // of rows
-	bodies      table.Share  // of their bytes
-	queues      []table.List // who waits for pages, by class
-	linking     []table.List // offers that wait for the link to theirs, by class
-	own         ownHead      // of our engine's line, in a rank of both sides
-	turn        int          // the class whose turn it is
-	losses      kernel.Losses
-	ways        kernel.Losses
-	dirty       bool // somebody left a queue, or may have to: who was behind may go on
+	asked       wants         // the keys that the waiting requests would bring
+	callers     callers       // the connections on which the requests arrived
+	places      table.Share   // shares of the rows
+	bodies      table.Share   // shares of the bytes
+	queues      []table.List  // requests that wait for pages, by class
+	linking     []table.List  // offers that wait for the link to their pages, by class
+	own         ownHead       // the oldest reservation of this rank's engine, in a rank with both roles
+	turn        int           // the class that has the turn
+	losses      kernel.Losses // counts the losses of each class's peer (Lose)
+	ways        kernel.Losses // counts the failures of each class's link (LoseWay)
+	// dirty reports that a request left a queue, or that a link was established, so that the requests behind may be
+	// served (Shifted).
+	dirty bool
 }
 
-// Config bounds what waits.
+// Config has the limits of the queue.
 type Config struct {
-	Places, Bytes int    // requests, and bytes of what is kept of them
-	BypassMax     uint32 // how often a head is passed before pages are kept together for it
+	Places, Bytes int // limits of waiting requests, and of the bytes that are kept for them
+	// BypassMax is how often the head of a class is passed before pages are collected for it.
+	BypassMax uint32
 }
 
-// A Row is one that waits. When and whom it is served with is decided here, how by its target.
+// A Row is a waiting request. This package decides when the request is served, and the target decides how.
 type Row struct {
-	Owner   kernel.Owner // the target that answers it
-	Pull    [16]byte     // of an offer: what its sender calls it
-	Linking bool         // an offer that waits for the link to its pages, not yet for ours
+	Owner   kernel.Owner // the target that replies
+	Pull    [16]byte     // of an offer: the sender's name for the offer
+	Linking bool         // an offer that waits for the link to its pages, and not yet for free pages here
 	Request effects.Request
 	call
 	Class     int
-	Who       uint64 // hash of the id of the request that it is for
-	What      uint64 // hash of its keys, in order, and of its last tokens
-	Body      []byte
-	wants     []uint64 // hashes of its keys
-	bytes     int      // of both, and of finding it by those
+	Who       uint64   // hash of the id of the request that the chunks are for
+	What      uint64   // hash of the keys, in order, and of the token count of the last chunk
+	Body      []byte   // the message
+	wants     []uint64 // hashes of the keys, sorted, each once
+	bytes     int      // bytes that count for the class: of the message, and of wants with its index
 	Operation uint64
 	Peer      effects.Incarnation
-	Keys      uint32    // pages that it needs at the most: given, of one key (0: one); Wait counts keys that differ
-	Lacks     Shortfall // why it was not served when it was tried last
-	Attempt   uint32    // of an offer: the last one that came
-	bypassed  uint32
-	born      kernel.Birth   // as losses
-	way       kernel.Birth   // as ways
-	timer     kernel.TimerID `snap:"set"`
+	// Keys is the largest number of pages that the request can need. The caller of Wait sets it to the pages of one key
+	// (0 means 1); Wait multiplies this number by the number of different keys.
+	Keys     uint32
+	Lacks    Shortfall      // what was missing when the request was last tried
+	Attempt  uint32         // of an offer: the newest attempt that arrived
+	bypassed uint32         // how often other classes have passed the request while it was the head
+	born     kernel.Birth   // the count of losses when the request arrived
+	way      kernel.Birth   // the count of ways when the request began to wait for the link
+	timer    kernel.TimerID `snap:"set"`
 }
 
-// New returns an empty table, for so many classes.
+// New returns an empty queue for a number of classes.
 func New(cfg Config, classes int) Pending { return new(Pending).Emptied(cfg, classes) }
 
-// Emptied returns what New does, in the memory of p, which is not used any more.
+// Emptied returns what New returns, and reuses the memory of p. The caller must not use p afterwards.
 func (p *Pending) Emptied(cfg Config, classes int) Pending {
 	return Pending{
 		cfg: cfg, rows: p.rows.Emptied(cfg.Places), byOperation: p.byOperation.Emptied(),
@@ -80,8 +99,9 @@ func (p *Pending) Emptied(cfg Config, classes int) Pending {
 	}
 }
 
-// Wait keeps a request until its turn comes, or says of what its class has its share: places, or bytes of messages.
-// wants are the hashes of its keys, in any order.
+// Wait inserts a request into the queue. Wait returns nil, or the reason for a refusal: the share of the class, of the
+// rows or of the bytes, is used up. wants has the hashes of the request's keys, in any order. The request expires when
+// patience, the deadline budget, is over.
 func (p *Pending) Wait(
 	v *env.Env, what Row, ev *effects.Received, wants []uint64, patience effects.Duration,
 ) *effects.Why {
@@ -100,7 +120,7 @@ func (p *Pending) Wait(
 	what.Request, what.Conn, what.Body = ev.Request, ev.Conn, append(q.Body[:0], ev.Body...)
 	what.wants = append(q.wants[:0], wants...)
 	slices.Sort(what.wants)
-	what.wants = slices.Compact(what.wants) // A key that stands twice needs one page.
+	what.wants = slices.Compact(what.wants) // A key that occurs twice needs one page.
 	what.Keys = max(1, what.Keys) * uint32(len(what.wants))
 	what.born, what.way = p.losses.Of(what.Class), p.ways.Of(what.Class)
 	*q = what
@@ -115,7 +135,7 @@ func (p *Pending) Wait(
 	return nil
 }
 
-// tooLong says that messages that wait have all the bytes that they may have for one peer.
+// tooLong returns the reason for a refusal because of the bytes of waiting messages.
 func (p *Pending) tooLong(bytes int) *effects.Why {
 	return &effects.Why{
 		Field:  "tables.waiting_bytes",
@@ -125,6 +145,7 @@ func (p *Pending) tooLong(bytes int) *effects.Why {
 	}
 }
 
+// queueOf returns the list that a request is in.
 func (p *Pending) queueOf(q *Row) *table.List {
 	if q.Linking {
 		return &p.linking[q.Class]
@@ -132,17 +153,17 @@ func (p *Pending) queueOf(q *Row) *table.List {
 	return &p.queues[q.Class]
 }
 
-// Lose condemns what waits of a class: its peer is gone.
+// Lose condemns all waiting requests of a class, because the peer is gone. A sweep removes them.
 func (p *Pending) Lose(class int) { p.losses.Add(class) }
 
-// LoseWay condemns those of a class that wait for the link to their pages: it cannot be had.
+// LoseWay condemns the offers of a class that wait for the link to their pages, because the link cannot be established.
 func (p *Pending) LoseWay(class int) { p.ways.Add(class) }
 
-// Lost says that a request is condemned: nobody is served with it.
+// Lost reports whether Lose has condemned a request. No pages are granted for a lost request.
 func (p *Pending) Lost(q *Row) bool { return p.losses.Over(q.Class, q.born) }
 
-// Find is the request of an operation; zero if it does not wait, or is condemned, be it by the end of its connection:
-// who asks again asks anew.
+// Find returns the waiting request of an operation, or zero and nil. A request that is condemned, because the peer or
+// the connection is gone, is not found: a retry then counts as a new request.
 func (p *Pending) Find(peer effects.Incarnation, operation uint64) (table.Handle, *Row) {
 	for at := p.byOperation.Seek(table.Hash(operation, peer[:])); at.Found(); at = p.byOperation.Next(at) {
 		if q := p.rows.Get(at.Handle()); q.Peer == peer && q.Operation == operation && !p.Lost(q) && !p.HungUp(q) {
@@ -152,7 +173,7 @@ func (p *Pending) Find(peer effects.Incarnation, operation uint64) (table.Handle
 	return 0, nil
 }
 
-// Again notes a retry: whoever asks now gets the answer, when there is one.
+// Again handles a retry: the reply will go to the connection and the request of the retry.
 func (p *Pending) Again(h table.Handle, ev *effects.Received, attempt uint32) {
 	q := p.rows.Get(h)
 	if q.Conn != ev.Conn {
@@ -162,7 +183,7 @@ func (p *Pending) Again(h table.Handle, ev *effects.Received, attempt uint32) {
 	q.Request, q.Conn, q.Attempt = ev.Request, ev.Conn, max(q.Attempt, attempt)
 }
 
-// Remove takes out a request that was answered, or that nobody is left to answer.
+// Remove takes a request out of the queue, because it was answered or because nobody is left to receive the reply.
 func (p *Pending) Remove(v *env.Env, h table.Handle) {
 	p.dirty = true
 	q := p.rows.Get(h)
@@ -179,7 +200,7 @@ func (p *Pending) Remove(v *env.Env, h table.Handle) {
 	p.rows.Remove(h)
 }
 
-// Due is the request at whose deadline nothing came that it waits for.
+// Due returns a request after its deadline has passed.
 func (p *Pending) Due(v *env.Env, h table.Handle) *Row {
 	q := p.rows.Get(h)
 	q.timer = 0
@@ -187,19 +208,20 @@ func (p *Pending) Due(v *env.Env, h table.Handle) *Row {
 	return q
 }
 
-// Get is a request that waits.
+// Get returns a waiting request.
 func (p *Pending) Get(h table.Handle) *Row { return p.rows.Get(h) }
 
-// At is what waits at a slot, for sweeps in their order; nil if nothing does. Whoever sweeps may remove it.
+// At returns the request at a slot, or zero and nil, for sweeps in the order of the slots. A sweep may remove the
+// request.
 func (p *Pending) At(slot int32) (table.Handle, *Row) {
 	h := p.rows.At(slot)
 	return h, p.rows.Get(h)
 }
 
-// Slots is the range for At.
+// Slots returns the end of the range of slots for At.
 func (p *Pending) Slots() int32 { return p.rows.Slots() }
 
-// First is whoever of a class is to be answered first where all are refused; zero if nobody waits.
+// First returns the request of a class that is answered first when all are refused, or zero if none waits.
 func (p *Pending) First(class int) table.Handle {
 	if h := p.queues[class].Front(); h != 0 {
 		return h
@@ -207,8 +229,8 @@ func (p *Pending) First(class int) table.Handle {
 	return p.linking[class].Front()
 }
 
-// FirstLinking is the first of a class that waits for the link, and is condemned for that; zero if none is. Who came
-// since is behind those.
+// FirstLinking returns the first offer of a class that waits for the link and is condemned by LoseWay, or zero. Offers
+// that began to wait after LoseWay are behind the condemned ones.
 func (p *Pending) FirstLinking(class int) table.Handle {
 	h := p.linking[class].Front()
 	if q := p.rows.Get(h); q == nil || !p.ways.Over(class, q.way) {
@@ -217,23 +239,23 @@ func (p *Pending) FirstLinking(class int) table.Handle {
 	return h
 }
 
-// Asked says whether a request that waits has a chunk with this hash.
+// Asked reports whether a waiting request has a chunk with this hash.
 func (p *Pending) Asked(hash uint64) bool { return p.asked.byHash.Seek(hash).Found() }
 
-// Len is how many wait.
+// Len returns the number of waiting requests.
 func (p *Pending) Len() int { return p.rows.Len() }
 
-// Operations is how many of them have a number by which a retry is known.
+// Operations returns the number of waiting requests that have an operation number, by which a retry is recognized.
 func (p *Pending) Operations() int { return p.byOperation.Len() }
 
-// Of is how many places a class has.
+// Of returns the number of rows that a class uses.
 func (p *Pending) Of(class int) int { return p.places.Of(class) }
 
-// BytesOf is how many bytes are kept of what waits of a class.
+// BytesOf returns the number of bytes that are kept for the waiting requests of a class.
 func (p *Pending) BytesOf(class int) int { return p.bodies.Of(class) }
 
-// Counted is how many places all classes together are counted to have.
+// Counted returns the number of rows that are counted for all classes together.
 func (p *Pending) Counted() int { return p.places.All() }
 
-// Classes is how many there are.
+// Classes returns the number of classes.
 func (p *Pending) Classes() int { return len(p.queues) }

@@ -2,24 +2,26 @@ package allocqueue
 
 import "github.com/kvferry/kvferry/fsm/rank/kernel"
 
-// Settings are the part of a rank's configuration that is about who waits for pages. Zero means the default.
+// Settings is the part of a rank's configuration that concerns the allocation queue. Zero means the default.
 type Settings struct {
-	WaitersMax   uint32 // default 1024 allocation requests waiting, of all peers
-	WaitingBytes uint64 // default 64 MiB that those have, of all peers; one has no more than it leaves
-	BypassMax    uint32 // default 16: how often a waiting head is passed before pages are kept together for it
+	WaitersMax uint32 // limit of waiting allocation requests, of all peers; default 1024
+	// WaitingBytes is the limit of the bytes of waiting requests, of all peers; default 64 MiB. A peer has no more than
+	// remains for the others.
+	WaitingBytes uint64
+	BypassMax    uint32 // how often a waiting head is passed before pages are collected for it; default 16
 }
 
-// Fill puts defaults where nothing is said.
+// Fill sets the defaults of fields that are zero.
 func (s *Settings) Fill() {
 	kernel.Default(&s.WaitersMax, 1024)
 	kernel.Default(&s.WaitingBytes, 64<<20)
 	kernel.Default(&s.BypassMax, 16)
 }
 
-// Check says what cannot work.
+// Check returns an error if a setting cannot work.
 func (s *Settings) Check() error {
 	return kernel.Countable(kernel.Count{Name: "WaitersMax", Value: s.WaitersMax})
 }
 
-// Need is that of who waits: each has a deadline.
+// Need returns the resources that the queue needs: a deadline for each waiting request.
 func (s *Settings) Need() kernel.Need { return kernel.Need{Deadlines: int(s.WaitersMax)} }

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// TooMany says that a table has no more room for one peer.
+// TooMany returns the reason for a refusal because the share of a class in a table is used up.
 func TooMany(table string, most int) *effects.Why {
 	return &effects.Why{
 		Field: table, Ours: strconv.Itoa(most) + ", of which one peer has no more than it leaves to others,",

@@ -1,10 +1,20 @@
-// Package bundle gathers the layers of chunks that come one by one. A bundle is one fill of a chunk's entry that takes
-// a page for each layer, over as many grants as its sender likes, and gives the store the chunk in the step in which
-// the last one lands.
+// Package bundle gathers the layers of chunks that are pushed layer by layer. A bundle is one fill of a chunk's entry
+// that has a page for each layer. The layers may land under any number of grants. In the step in which the last layer
+// lands, the bundle gives the whole chunk to the store.
 //
-// A caller may rely on this: all pages of a bundle are promised to it when it begins, so what was begun can end; layers
-// of two senders, requests or epochs never make a chunk; a bundle that went leaves nothing, and what goes on with it is
-// refused, so a sender whose every layer was taken has a whole chunk here. It knows no message and no grant.
+// A caller may rely on the following:
+//
+//   - All pages of a bundle are promised when the bundle begins, so that every bundle can be completed.
+//   - Layers of different senders, requests or epochs never make up a chunk together.
+//   - A bundle that has ended leaves nothing behind, and further layers for that bundle are refused. So if all
+//     layers that a sender has pushed were taken, the whole chunk is here.
+//
+// The package knows no messages and no details of grants; package landing drives it.
+//
+// Example, for chunks of two layers: Begin starts a bundle with two places, and Promise reserves two pages. The sender
+// asks for layer 0: Plan takes the place, Redeem releases the promise of a page, and Granted records the grant of that
+// page. When the page has landed, Take puts the page into the place. When the same was done for layer 1, Take binds
+// both pages together and makes the entry ready.
 package bundle
 
 import (
@@ -18,16 +28,16 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Bundles are those of a rank.
+// Bundles is the table of a rank's bundles.
 type Bundles struct {
 	cfg     Config `snap:"share"`
 	runs    table.Slab[run]
 	rows    table.Slab[row]
 	places  table.Slab[place]
-	byRun   table.Index // runs that stand, by peer and request
-	byChunk table.Index // bundles of runs that stand
-	dying   table.List  // runs that are over: their bundles end a few a step
-	share   table.Share // of bundles, by class
+	byRun   table.Index // runs that are not over, by peer and request
+	byChunk table.Index // bundles of runs, by run and chunk
+	dying   table.List  // runs that are over; a few of their bundles end in each step
+	share   table.Share // the bundles of each class
 	losses  kernel.Losses
 
 	split protocol.LayerKeyCheck `snap:"scratch"`
@@ -35,56 +45,59 @@ type Bundles struct {
 	pages []effects.Page         `snap:"scratch"`
 }
 
-// Config is what bundles go by.
+// Config is the configuration of Bundles.
 type Config struct {
-	Layers uint32 // of a chunk; 0: there are no bundles
-	Max    uint32 // at a time
-	// ByPages: Max is all that the pool has pages for. Then a class's share of pages is its share of bundles.
+	Layers uint32 // layers of a chunk; 0: there are no bundles
+	Max    uint32 // limit of simultaneous bundles
+	// ByPages says that Max is the number of bundles that the pool has pages for. Then a class's share of the pages
+	// bounds the bundles of the class, and there is no share of bundles.
 	ByPages bool
-	TTL     effects.Duration
-	Most    effects.Duration
+	TTL     effects.Duration // how long a bundle lasts without progress
+	Most    effects.Duration // how long a bundle lasts in all
 }
 
-// A Run is whose a bundle is: chunks of one request, in one of its epochs, of one life of a peer.
+// A Run identifies the owner of a bundle: a request, in a certain epoch, of an incarnation of a peer.
 type Run struct {
 	Class   int
 	Peer    effects.Incarnation
-	Request uint64 // hash of its id
+	Request uint64 // hash of the request id
 	Epoch   uint32
 }
 
+// A run is a Run that has bundles.
 type run struct {
 	Run
-	over    bool
+	over    bool // a later epoch has begun: the bundles end soon
 	bundles table.List
 }
 
-// A row is one bundle.
+// A row is a bundle.
 type row struct {
-	of      table.Handle // its run
-	entry   store.Entry  // of its chunk, of which it is a fill
-	hash    uint64       // of that
+	of      table.Handle // the run
+	entry   store.Entry  // the entry of the chunk, of which the bundle is a fill
+	hash    uint64       // hash of the chunk's name
 	places  []table.Handle
-	landed  uint32
-	granted uint32          // under grants
-	kept    uint32          // promised
-	opener  uint64          // the operation that began it
-	first   effects.GrantID // that its pages were under; 0: none was given yet
-	born    kernel.Birth
-	most    effects.Time   // by when it must be whole
-	timer   kernel.TimerID `snap:"set"`
+	landed  uint32          // number of layers that have landed
+	granted uint32          // number of pages under grants
+	kept    uint32          // number of pages that are promised and not granted yet
+	opener  uint64          // the operation that began the bundle
+	first   effects.GrantID // the first grant of pages of the bundle; 0: none yet
+	born    kernel.Birth    // the class's count of losses when the bundle began
+	most    effects.Time    // when the bundle must be whole
+	timer   kernel.TimerID  `snap:"set"`
 }
 
-// A place is that of one layer.
+// A place is the place of a layer in a bundle.
 type place struct {
-	of    table.Handle
+	of    table.Handle // the bundle
 	layer uint32
-	page  effects.Page    // of no generation: it has not landed
-	grant effects.GrantID // under which it is written
-	next  bool            `snap:"scratch"` // it is to be granted next
+	page  effects.Page    // generation zero: the layer has not landed
+	grant effects.GrantID // the grant under which the page is written; 0: none
+	next  bool            `snap:"scratch"` // the page is part of the grant that is being planned
 }
 
-// Emptied has room for so many, of so many classes, in the memory of b, which is not used any more.
+// Emptied returns an empty table for a number of classes that reuses the memory of b. The caller must not use b
+// afterwards.
 func (b *Bundles) Emptied(cfg Config, classes int) Bundles {
 	most := int(cfg.Max)
 	return Bundles{
@@ -95,30 +108,31 @@ func (b *Bundles) Emptied(cfg Config, classes int) Bundles {
 	}
 }
 
-// Layers is how many a chunk has; 0: there are no bundles here.
+// Layers returns the number of layers of a chunk; 0 means that there are no bundles.
 func (b *Bundles) Layers() uint32 { return b.cfg.Layers }
 
-// Len is how many there are.
+// Len returns the number of bundles.
 func (b *Bundles) Len() int { return b.rows.Len() }
 
-// Max is how many there may be.
+// Max returns the limit of simultaneous bundles.
 func (b *Bundles) Max() int { return b.rows.Max() }
 
-// Room says whether a class may have n more, as far as the table and its share of it go.
+// Room reports whether the table, and the class's share of the table, have room for n more bundles.
 func (b *Bundles) Room(class, n int) bool {
 	return b.rows.Len()+n <= b.rows.Max() && (b.cfg.ByPages || b.share.Left(class) >= n)
 }
 
-// Slots is the range for At.
+// Slots returns the end of the range of slots for At.
 func (b *Bundles) Slots() int32 { return b.rows.Slots() }
 
-// At is the bundle at a slot; zero if there is none.
+// At returns the bundle at a slot, or zero.
 func (b *Bundles) At(slot int32) table.Handle { return b.rows.At(slot) }
 
-// Request is that of a bundle.
+// Request returns the hash of the id of a bundle's request.
 func (b *Bundles) Request(h table.Handle) uint64 { return b.runs.Get(b.rows.Get(h).of).Request }
 
-// Name reads a layer's key: which layer it is of, and under which name the store has its chunk, until the next call.
+// Name reads the key of a layer. Name returns the number of the layer, and the name under which the store has the
+// chunk, which is valid until the next call. Name fails if the key is not a layer's key or is too long.
 func (b *Bundles) Name(key []byte, maxBytes int) (name []byte, layer uint32, err error) {
 	chunk, layer, err := b.split.Split(key, maxBytes)
 	if err != nil {
@@ -128,12 +142,12 @@ func (b *Bundles) Name(key []byte, maxBytes int) (name []byte, layer uint32, err
 	return b.name, layer, nil
 }
 
-// Name appends the name under which a store has a chunk whose layers have pages of their own: that of its first layer.
-// So it is never taken for a chunk that has one page.
+// Name appends to b the name under which the store has a chunk that has a page for each layer. The name is the key of
+// the chunk's first layer, so that such a chunk is never mistaken for a chunk that has a single page.
 func Name(b, key []byte) []byte { return protocol.AppendLayerKey(b, key, 0) }
 
-// Enter says what becomes of layers of a run: OK, or Withdrawn if a later epoch of it has
-// begun. One of before is over.
+// Enter checks the epoch of layers that arrive. Enter returns OK, or Withdrawn if a later epoch of the request has
+// begun. If the layers are of a later epoch than the current run, Enter condemns the current run.
 func (b *Bundles) Enter(v *env.Env, of *Run) effects.Code {
 	h := b.find(of)
 	x := b.runs.Get(h)
@@ -149,15 +163,17 @@ func (b *Bundles) Enter(v *env.Env, of *Run) effects.Code {
 	return effects.OK
 }
 
+// runHash returns the hash of a run's peer and request.
 func runHash(of *Run) uint64 { return table.Hash(of.Request, of.Peer[:]) }
 
+// chunkHash returns the hash of a run and the name of a chunk.
 func chunkHash(run table.Handle, hash uint64) uint64 {
 	var at [8]byte
 	binary.LittleEndian.PutUint64(at[:], uint64(run))
 	return table.Hash(hash, at[:])
 }
 
-// find is the run that stands of a peer's request, whichever its epoch.
+// find returns the current run of a peer's request, in any epoch, or zero.
 func (b *Bundles) find(of *Run) table.Handle {
 	for p := b.byRun.Seek(runHash(of)); p.Found(); p = b.byRun.Next(p) {
 		if x := b.runs.Get(p.Handle()); x.Peer == of.Peer && x.Request == of.Request {
@@ -167,14 +183,14 @@ func (b *Bundles) find(of *Run) table.Handle {
 	return 0
 }
 
-// condemn ends a run: nothing goes on with its bundles any more, and they end soon.
+// condemn ends a run: further layers for its bundles are refused, and the bundles end soon.
 func (b *Bundles) condemn(h table.Handle, x *run) {
 	x.over = true
 	b.byRun.Remove(runHash(&x.Run), h)
 	b.runs.PushBack(&b.dying, h)
 }
 
-// Condemned is a bundle whose run is over; zero: there is none.
+// Condemned returns a bundle of a run that is over, or zero.
 func (b *Bundles) Condemned() table.Handle {
 	if x := b.runs.Get(b.dying.Front()); x != nil {
 		return x.bundles.Front()
@@ -182,16 +198,16 @@ func (b *Bundles) Condemned() table.Handle {
 	return 0
 }
 
-// Lose condemns what a peer that is gone has begun.
+// Lose condemns the bundles of a peer that is gone.
 func (b *Bundles) Lose(class int) { b.losses.Add(class) }
 
-// Lost says whether a bundle is condemned.
+// Lost reports whether Lose has condemned a bundle.
 func (b *Bundles) Lost(h table.Handle) bool {
 	r := b.rows.Get(h)
 	return b.losses.Over(b.runs.Get(r.of).Class, r.born)
 }
 
-// Open is the bundle of a chunk of a run, of whose name this is the hash; zero: there is none.
+// Open returns the bundle of a chunk in a run, or zero. hash is the hash of the chunk's name.
 func (b *Bundles) Open(of *Run, hash uint64) table.Handle {
 	h := b.find(of)
 	if x := b.runs.Get(h); x == nil || x.Epoch != of.Epoch {
@@ -205,15 +221,16 @@ func (b *Bundles) Open(of *Run, hash uint64) table.Handle {
 	return 0
 }
 
-// Opened returns the operation that began a bundle and the grant that the operation got; zero: it gets one in this
-// step.
+// Opened returns the operation that began a bundle, and the grant that this operation got. The grant is zero if the
+// operation gets the grant in this step.
 func (b *Bundles) Opened(h table.Handle) (operation uint64, grant effects.GrantID) {
 	r := b.rows.Get(h)
 	return r.opener, r.first
 }
 
-// Begin begins a bundle of a chunk that is not here, for an operation, or says that there is no room. Enter must have
-// said OK. Its pages are not promised yet: Promise says that they are, Undo that there are none.
+// Begin starts a bundle of a chunk that is not here, for an operation. Begin returns zero if there is no room. The
+// caller has checked Enter. The pages are not promised yet: the caller then calls Promise, or Undo if there are no
+// pages.
 func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, operation, hash uint64, name []byte) table.Handle {
 	if !b.Room(of.Class, 1) || !s.Room(1) ||
 		b.places.Max()-b.places.Len() < int(b.cfg.Layers) {
@@ -224,7 +241,8 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, operation, hash uin
 	x := b.runs.Get(runs)
 	if x == nil {
 		if runs, x = b.runs.Add(); x == nil {
-			v.Out.Mark(Marks.BundlesFull) // Those of runs that are over have not gone yet.
+			// Runs that are over still have bundles that have not ended yet.
+			v.Out.Mark(Marks.BundlesFull)
 			return 0
 		}
 		*x = run{Run: *of}
@@ -247,7 +265,8 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, operation, hash uin
 	return h
 }
 
-// Plan takes the place of a layer, which is to be granted next; zero if it is not vacant.
+// Plan takes the place of a layer for the grant that is being planned. Plan returns zero if the place is not vacant or
+// if there is no such layer.
 func (b *Bundles) Plan(h table.Handle, layer uint32) table.Handle {
 	r := b.rows.Get(h)
 	if layer >= uint32(len(r.places)) {
@@ -261,27 +280,27 @@ func (b *Bundles) Plan(h table.Handle, layer uint32) table.Handle {
 	return r.places[layer]
 }
 
-// UnderGrant reports whether a grant stands over the place of a layer.
+// UnderGrant reports whether the place of a layer is under a grant.
 func (b *Bundles) UnderGrant(h table.Handle, layer uint32) bool {
 	r := b.rows.Get(h)
 	return layer < uint32(len(r.places)) && b.places.Get(r.places[layer]).grant != 0
 }
 
-// Unplan leaves a place vacant again.
+// Unplan makes a planned place vacant again.
 func (b *Bundles) Unplan(at table.Handle) {
 	if p := b.places.Get(at); p != nil {
 		p.next = false
 	}
 }
 
-// Undo takes back what Begin began.
+// Undo removes a bundle that Begin has started, before Promise.
 func (b *Bundles) Undo(v *env.Env, s *store.Store, h table.Handle) {
 	entry := b.remove(v, h)
 	s.EndFill(entry, effects.Page{}, false)
 	s.Settle(entry, v)
 }
 
-// Promise takes the pages of a bundle that has begun: from now on nobody else finds them free.
+// Promise reserves the pages of a new bundle, so that nobody else finds them free.
 func (b *Bundles) Promise(v *env.Env, h table.Handle) {
 	r := b.rows.Get(h)
 	r.kept = b.cfg.Layers
@@ -289,14 +308,14 @@ func (b *Bundles) Promise(v *env.Env, h table.Handle) {
 	b.renew(v, h, r)
 }
 
-// Redeem gives up the promise of a page that is granted next.
+// Redeem releases the promise of one page, which is granted next.
 func (b *Bundles) Redeem(v *env.Env, at table.Handle) {
 	r := b.rows.Get(b.places.Get(at).of)
 	r.kept--
 	v.Pools.Unkeep(v.Pool, b.runs.Get(r.of).Class, 1)
 }
 
-// Granted notes under which grant the page of a place is written.
+// Granted records the grant under which the page of a place is written.
 func (b *Bundles) Granted(v *env.Env, at table.Handle, id effects.GrantID) {
 	p := b.places.Get(at)
 	p.grant, p.next = id, false
@@ -308,20 +327,22 @@ func (b *Bundles) Granted(v *env.Env, at table.Handle, id effects.GrantID) {
 	b.renew(v, p.of, r)
 }
 
-// renew gives a bundle time: it has made progress.
+// renew extends the deadline of a bundle that has made progress. The deadline is never later than most.
 func (b *Bundles) renew(v *env.Env, h table.Handle, r *row) {
 	v.Timers.Stop(&r.timer)
 	v.Timers.Set(&r.timer, min(v.Now.Add(b.cfg.TTL), r.most), kernel.Ref{Owner: kernel.OwnerBundles, Subject: h})
 }
 
-// Due notes that the deadline of a bundle has come.
+// Due records that the deadline of a bundle has passed. The caller ends the bundle.
 func (b *Bundles) Due(v *env.Env, h table.Handle) {
 	v.Out.Mark(Marks.BundleExpired)
 	b.rows.Get(h).timer = 0
 }
 
-// Take puts a page that has landed into its place, and with the last one gives the store the chunk, which it claims for
-// the request if somebody may come for it. It says false if the bundle is gone: the page is the caller's.
+// Take puts a landed page into its place. With the last page Take gives the chunk to the store, and, if keep is true,
+// claims the chunk for the request. Take returns false if the bundle is gone: then the caller still owns the page.
+//
+// Invariant: the entry becomes ready in the step in which the last layer lands, and not before (M7).
 func (b *Bundles) Take(v *env.Env, s *store.Store, at table.Handle, page effects.Page, keep bool) bool {
 	p := b.places.Get(at)
 	if p == nil {
@@ -358,7 +379,8 @@ func (b *Bundles) Take(v *env.Env, s *store.Store, at table.Handle, page effects
 	return true
 }
 
-// Ungrant notes that the grant over a place is over, and returns its bundle; zero if that is gone.
+// Ungrant records that the grant on a place has ended. Ungrant returns the bundle, or zero if the bundle is gone or the
+// place is not under a grant.
 func (b *Bundles) Ungrant(at table.Handle) table.Handle {
 	p := b.places.Get(at)
 	if p == nil || p.grant == 0 {
@@ -369,7 +391,8 @@ func (b *Bundles) Ungrant(at table.Handle) table.Handle {
 	return p.of
 }
 
-// Grants appends the grants under which pages of a bundle are written, each once if they stand together.
+// Grants appends to dst the grants under which pages of a bundle are written. A grant that covers neighbouring layers
+// is appended once.
 func (b *Bundles) Grants(h table.Handle, dst []effects.GrantID) []effects.GrantID {
 	for _, at := range b.rows.Get(h).places {
 		if id := b.places.Get(at).grant; id != 0 && (len(dst) == 0 || dst[len(dst)-1] != id) {
@@ -379,14 +402,14 @@ func (b *Bundles) Grants(h table.Handle, dst []effects.GrantID) []effects.GrantI
 	return dst
 }
 
-// Stands says whether a bundle is there.
+// Stands reports whether a bundle exists.
 func (b *Bundles) Stands(h table.Handle) bool { return b.rows.Get(h) != nil }
 
-// Size is how many pages a bundle is of.
+// Size returns the number of pages of a bundle, at least 1.
 func (b *Bundles) Size() int { return int(max(1, b.cfg.Layers)) }
 
-// End ends a bundle that is not whole: what landed of it is free, and its chunk lost. Who writes is for the caller, who
-// has taken its grants back.
+// End ends a bundle that is not whole, if it exists. The pages that have landed are freed, and the chunk is lost. The
+// caller must have revoked the bundle's grants, because End does not deal with the writers.
 func (b *Bundles) End(v *env.Env, s *store.Store, h table.Handle) {
 	r := b.rows.Get(h)
 	if r == nil {
@@ -408,7 +431,7 @@ func (b *Bundles) End(v *env.Env, s *store.Store, h table.Handle) {
 	s.Lose(hash)
 }
 
-// remove forgets a bundle, and its run with the last one. Its entry still counts the fill.
+// remove deletes a bundle, and its run with the last bundle. remove returns the entry, which still counts the fill.
 func (b *Bundles) remove(v *env.Env, h table.Handle) store.Entry {
 	r := b.rows.Get(h)
 	x := b.runs.Get(r.of)
@@ -433,7 +456,7 @@ func (b *Bundles) remove(v *env.Env, h table.Handle) store.Entry {
 	return entry
 }
 
-// Tables shows what there is.
+// Tables passes the sizes of the tables to visit.
 func (b *Bundles) Tables(visit table.Visit) {
 	visit("bundles", b.rows.Len(), table.Empty)
 	visit("places of bundles", b.places.Len(), table.Empty)

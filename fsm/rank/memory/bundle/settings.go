@@ -8,22 +8,23 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Settings are the part of a rank's configuration that is about chunks whose layers have pages of their own. Zero means
-// the default.
+// Settings is the part of a rank's configuration that concerns chunks with a page for each layer. Zero means the
+// default.
 type Settings struct {
-	// Layers of a chunk: Layout is that of one, and each has a page of its own. 0: a page has a whole chunk.
+	// Layers is the number of layers of a chunk. Then Layout describes one layer, and each layer has a page of its own.
+	// 0: a page has a whole chunk.
 	Layers uint32
-	// WholeChunks: layers are not taken one by one, but all of a chunk at once.
+	// WholeChunks says that all layers of a chunk must come at once.
 	WholeChunks bool
-	// BundlesMax is how many chunks of which layers are coming there may be at a time. Default: as many as the pool has
-	// pages for, and a peer's share of pages is its share of them.
+	// BundlesMax is the limit of chunks that are being gathered at the same time. By default the limit is the number of
+	// chunks that the pool has pages for, and a peer's share of the pages bounds the peer's bundles as well.
 	BundlesMax uint32
 	byPages    bool
-	BundleTTL  effects.Duration // default Lease: how long one stands without a layer more
-	BundleMost effects.Duration // default 10 × BundleTTL: how long one stands at all
+	BundleTTL  effects.Duration // how long a bundle lasts without a further layer; default Lease
+	BundleMost effects.Duration // how long a bundle lasts in all; default 10 × BundleTTL
 }
 
-// Fill puts defaults where nothing is said.
+// Fill sets the defaults of fields that are zero.
 func (s *Settings) Fill(lease effects.Duration, pages uint32) {
 	if s.BundlesMax == 0 {
 		s.BundlesMax, s.byPages = max(1, pages/max(1, s.Layers)), true
@@ -32,10 +33,10 @@ func (s *Settings) Fill(lease effects.Duration, pages uint32) {
 	kernel.Default(&s.BundleMost, 10*s.BundleTTL)
 }
 
-// ByPages says that as many bundles are allowed as the pool has pages for.
+// ByPages reports whether the limit of bundles is the number that the pool has pages for.
 func (s *Settings) ByPages() bool { return s.byPages }
 
-// Check says what cannot work.
+// Check returns an error if a setting cannot work.
 func (s *Settings) Check() error {
 	if s.Layers > protocol.LayersMax {
 		return fmt.Errorf("rank: Layers is %d: give at most %d", s.Layers, protocol.LayersMax)
@@ -43,7 +44,7 @@ func (s *Settings) Check() error {
 	return kernel.Countable(kernel.Count{Name: "BundlesMax", Value: s.BundlesMax})
 }
 
-// Need is that of bundles: each has an end.
+// Need returns the resources that bundles need: a deadline for each.
 func (s *Settings) Need() kernel.Need {
 	if s.Layers == 0 {
 		return kernel.Need{}

@@ -2,24 +2,24 @@ package geometry
 
 import "slices"
 
-// Blocks are blocks of one side's that hold a stretch of a request's KV, in the order of the sequence. An empty list
-// means nothing, never all. The caller owns the list; nothing here keeps it. No block may be in two places of the lists
-// of a request: who claims the pages sees to it.
+// Blocks lists the blocks of one side that hold a contiguous part of a request's KV cache, in the order of the
+// sequence. An empty list means no blocks, never all blocks. The caller owns the list, and this package does not keep
+// the list. No block may occur twice in the lists of a request: the code that claims the pages ensures this.
 type Blocks struct {
 	Group uint16
-	// First is the absolute position in the sequence of the first block, counted in kernel blocks: a multiple of
-	// PerLogical, for a logical block begins there.
+	// First is the absolute position in the sequence of the first block, in kernel blocks. First is a multiple of
+	// PerLogical, because a logical block begins there.
 	First uint64
-	// End is the position behind the last kernel block that counts, for the last logical block may be longer than the
-	// sequence; 0: all that the list has.
+	// End is the position after the last kernel block that counts, because the last logical block may be longer than
+	// the sequence. 0: all blocks of the list count.
 	End     uint64
 	Logical []uint32 // numbers of logical blocks at that side
 }
 
-// positionMax is above any position, and far below what would overflow.
+// positionMax is above every valid position, and small enough that sums of positions cannot overflow.
 const positionMax = 1 << 40
 
-// end is the position behind the last kernel block that counts, of a list that is checked.
+// end returns the position after the last kernel block that counts. The list must be checked.
 func (b *Blocks) end(perLogical uint32) uint64 {
 	if b.End != 0 || len(b.Logical) == 0 {
 		return max(b.First, b.End)
@@ -27,13 +27,14 @@ func (b *Blocks) end(perLogical uint32) uint64 {
 	return b.First + uint64(len(b.Logical))*uint64(perLogical)
 }
 
-// at is the kernel block of that side at a position that the list has.
+// at returns the kernel block of this side at a position. The list must contain the position.
 func (h *half) at(b *Blocks, position uint64) uint32 {
 	i, per := position-b.First, uint64(h.perLogical)
 	return b.Logical[i/per]*h.perLogical + uint32(i%per)
 }
 
-// check says whether lists of this side can be: by group, each group once and known, each block there.
+// check returns an error if the lists of one side are invalid. The lists must be in the order of their groups, each
+// group once and known, and each block must exist.
 func (p *Plan) check(h *half, side string, lists []Blocks) error {
 	for i := range lists {
 		b := &lists[i]
@@ -71,7 +72,7 @@ func (p *Plan) check(h *half, side string, lists []Blocks) error {
 	return nil
 }
 
-// knows says whether blocks of a group have a layer of the consumer's.
+// knows reports whether the consumer has a layer for blocks of this group.
 func (p *Plan) knows(group uint16) bool {
 	if len(p.groups) == 0 || group == Shared {
 		return false
@@ -80,8 +81,8 @@ func (p *Plan) knows(group uint16) bool {
 	return found || p.groups[len(p.groups)-1] == Shared
 }
 
-// covered says whether the producer's lists have every position of the consumer's, in the groups that it has layers of:
-// others' blocks are for other stages to have.
+// covered returns an error if the producer's lists lack a position of the consumer's lists. covered considers only
+// groups that the producer has layers of; blocks of other groups belong to other stages.
 func (p *Plan) covered(producer, consumer []Blocks) error {
 	for i := range consumer {
 		c := &consumer[i]
@@ -106,7 +107,7 @@ func (p *Plan) covered(producer, consumer []Blocks) error {
 	return nil
 }
 
-// listOf is a group's list, or nil.
+// listOf returns the list of a group, or nil.
 func listOf(lists []Blocks, group uint16) *Blocks {
 	for i := range lists {
 		if lists[i].Group == group {
@@ -116,7 +117,7 @@ func listOf(lists []Blocks, group uint16) *Blocks {
 	return nil
 }
 
-// stretch names positions in kernel blocks, the last one included.
+// stretch formats a range of positions in kernel blocks, with the last position included.
 func stretch(first, end uint64) string {
 	return "kernel blocks " + number(first) + " to " + number(end-1)
 }

@@ -5,23 +5,23 @@ import "strconv"
 // A Code is the kind of an Error.
 type Code uint8
 
-// The kinds of refusals.
+// The kinds of errors.
 const (
 	_           Code = iota
-	Unusable         // what one side says of itself cannot be
-	Unsupported      // it can be, and nothing here moves it
+	Unusable         // a value of one side is impossible
+	Unsupported      // the value is possible, but this package cannot move such a cache
 	Mismatch         // the two sides do not fit each other
-	BadBlocks        // a list of blocks cannot be
-	Uncovered        // the consumer wants what the producer does not have
+	BadBlocks        // a list of blocks is impossible
+	Uncovered        // the consumer wants blocks or layers that the producer does not have
 )
 
-// An Error says why two ranks, or lists of their blocks, do not pair.
+// An Error is the reason why two ranks, or lists of their blocks, cannot be paired.
 type Error struct {
 	Code   Code
-	Side   string // whose field it is: "producer" or "consumer"; empty if the caller knows
-	Field  string // as the code or the wire has it
+	Side   string // the side that has the field: "producer" or "consumer"; empty if the caller knows the side
+	Field  string // the field's name in the code or on the wire
 	Value  string
-	Remedy string // what was expected, or is to be changed
+	Remedy string // what was expected, or what to change
 }
 
 func (e *Error) Error() string {
@@ -32,13 +32,14 @@ func (e *Error) Error() string {
 	return s + e.Field + " " + e.Value + ": " + e.Remedy
 }
 
+// refuse returns an *Error without a side.
 func refuse(code Code, field, value, remedy string) error {
 	return &Error{Code: code, Field: field, Value: value, Remedy: remedy}
 }
 
-// of says whose error it is.
+// of sets the side of an error of this package.
 func of(side string, err error) error {
-	if e, ok := err.(*Error); ok { // Ours are never wrapped.
+	if e, ok := err.(*Error); ok { // errors of this package are never wrapped
 		e.Side = side
 	}
 	return err

@@ -1,16 +1,27 @@
-// Package geometry says which pages of a prefill rank's KV cache belong into which pages of a decode rank's, where the
-// two engines have tensor and pipeline parallelism of their own: the arithmetic of registration-driven push. The
-// prefill rank is the producer here, the decode rank the consumer.
+// Package geometry computes which pages of a prefill rank's KV cache are copied into which pages of a decode rank's KV
+// cache, when the two engines have different tensor and pipeline parallelism. This is the arithmetic of
+// registration-driven push. In this package the prefill rank is the producer and the decode rank is the consumer.
 //
-// The unit of both sides is a cell: one kernel block of one layer, of a few KV heads that lie side by side, or of the
-// whole latent where each rank has all (MLA). A page of a pool is one cell, and the cells of both sides have the same
-// bytes, which the caller sees to (Regions has them). So whoever has more heads has more pages, and unequal tensor
-// parallelism moves whole pages.
+// The unit on both sides is a cell: one kernel block of one layer, for a few neighbouring KV heads, or for the whole
+// latent if each rank has the whole cache (MLA). A page of a pool is one cell. Cells have the same number of bytes on
+// both sides, which the caller ensures (see [Regions.CellBytes] and [Join]). A rank that has more heads has more pages,
+// so that different tensor parallelism only means that whole pages are moved.
 //
-// A caller may rely on this: what is not supported is refused by a typed error that names the field, and never written
-// in part; blocks of the two sides pair by their absolute position in the sequence, never by the ends of lists; a
-// consumer names the pages that it has to grant without a block number of the producer's, in the very order in which
-// the producer pairs them. A value here is plain data, and all of it is bounded by Check.
+// A caller may rely on the following:
+//
+//   - Everything that is not supported is refused with a typed [Error] that names the field, and is never written in
+//     part.
+//   - Blocks of the two sides are paired by their absolute positions in the sequence, never by the ends of lists.
+//   - A consumer can name the pages that it must grant without the block numbers of the producer, and in the order in
+//     which the producer pairs them.
+//
+// The values of this package are plain data, and Check bounds all of them.
+//
+// Example: a model has 8 KV heads and cells have 2 heads. The producer has 2 ranks, so each producer rank has 4 heads,
+// and 2 pages for each block of a layer. The consumer has 4 ranks, so each consumer rank has 2 heads, and 1 page for
+// each block. Consumer rank 1 has the heads 2 and 3, and [Producers] says that it registers with producer rank 0.
+// [Match] makes the [Plan] of this pair, which writes the second page of each block of producer rank 0 into the only
+// page of the block at consumer rank 1. [Plan.Pairs] lists the page numbers for the blocks of a request.
 package geometry
 
 import (
@@ -19,36 +30,37 @@ import (
 	"slices"
 )
 
-// Limits of what a peer can say, so that numbers of pages fit 32 bits and no walk is long.
+// Limits of the values that a peer can send. They ensure that page numbers fit into 32 bits and that no loop is long.
 const (
-	RanksMax  = 1 << 12 // tensor parallel
-	StagesMax = 1 << 10 // pipeline parallel
-	LayersMax = 1 << 14 // of a rank
-	HeadsMax  = 1 << 14 // of a model
+	RanksMax  = 1 << 12 // tensor parallel ranks
+	StagesMax = 1 << 10 // pipeline stages
+	LayersMax = 1 << 14 // layers of a rank
+	HeadsMax  = 1 << 14 // KV heads of a model
 )
 
-// Shared is the group of a layer whose region holds blocks of every KV-cache group.
+// Shared is the group of a layer in a region that holds blocks of every KV-cache group.
 const Shared = math.MaxUint16
 
-// A Layer is what one region of a rank's cache holds.
+// A Layer describes the contents of one region of a rank's cache.
 type Layer struct {
-	Number uint32 // in the model, over all stages: both sides give a layer the same one
-	Group  uint16 // the KV-cache group whose blocks it has, or Shared
+	Number uint32 // number of the layer in the model, over all stages; the same on both sides
+	Group  uint16 // the KV-cache group of the blocks in the region, or Shared
 }
 
-// A Geometry says how the KV cache of one rank is cut into pages. It owns its list; nobody else may write to it.
+// A Geometry describes how the KV cache of one rank is divided into pages. The Geometry owns the list of layers; no
+// other code may write to that list.
 type Geometry struct {
-	Ranks, Rank   uint32 // tensor parallel: how many, and which one this is
-	Stages, Stage uint32 // pipeline parallel; a consumer has one stage
-	Heads         uint32 // KV heads of the model; 0: each rank has the whole cache (MLA)
-	CellHeads     uint32 // KV heads of a page; 0 where Heads is
-	Blocks        uint32 // kernel blocks in each region
-	PerLogical    uint32 // kernel blocks of a logical block, which is what block lists name
-	BlockTokens   uint32 // tokens of a kernel block
-	Layers        []Layer
+	Ranks, Rank   uint32  // tensor parallelism: number of ranks, and this rank
+	Stages, Stage uint32  // pipeline parallelism: number of stages, and this stage; a consumer has one stage
+	Heads         uint32  // KV heads of the model; 0: each rank has the whole cache (MLA)
+	CellHeads     uint32  // KV heads of a page; 0 if Heads is 0
+	Blocks        uint32  // kernel blocks in each region
+	PerLogical    uint32  // kernel blocks of a logical block, the unit of block lists
+	BlockTokens   uint32  // tokens of a kernel block
+	Layers        []Layer // by region
 }
 
-// Check says whether g is a rank's cache that can be paired. The error is an *Error.
+// Check returns nil if g describes a cache that can be paired. Otherwise the error is an *Error.
 func (g *Geometry) Check() error {
 	for _, x := range []struct {
 		field          string
@@ -84,6 +96,7 @@ func (g *Geometry) Check() error {
 	return nil
 }
 
+// checkHeads is the part of Check that concerns heads, which must divide evenly among the ranks.
 func (g *Geometry) checkHeads() error {
 	heads, ranks := number(uint64(g.Heads)), number(uint64(g.Ranks))
 	switch {
@@ -102,15 +115,16 @@ func (g *Geometry) checkHeads() error {
 	return nil
 }
 
-// headsHere is how many heads this rank has; of a model that has fewer than ranks, one that other ranks have, too.
+// headsHere returns the number of heads that this rank has. If the model has fewer heads than ranks, the result is 1,
+// and other ranks have the same head.
 func (g *Geometry) headsHere() uint32 { return max(1, g.Heads/g.Ranks) }
 
-// firstHead is the first head that this rank has, of a model that has heads.
+// firstHead returns the first head of a rank. The model must have heads.
 func (g *Geometry) firstHead(rank uint32) uint32 {
 	return uint32(uint64(rank) * uint64(g.Heads) / uint64(g.Ranks))
 }
 
-// Shares is how many pages a block of a layer has at this rank.
+// Shares returns the number of pages that this rank has for one block of one layer.
 func (g *Geometry) Shares() uint32 {
 	if g.Heads == 0 {
 		return 1
@@ -118,9 +132,10 @@ func (g *Geometry) Shares() uint32 {
 	return g.headsHere() / g.CellHeads
 }
 
-// Pages is how many pages this rank has: their numbers are below it.
+// Pages returns the number of pages of this rank. Page numbers are below this number.
 func (g *Geometry) Pages() uint64 {
-	// At most 2^14 layers and 2^32 blocks, so that the first product fits; what is over the top is more than any page.
+	// The first product fits, because there are at most 2^14 layers and 2^32 blocks. A result that does not fit 32 bits
+	// is reported as more than any page number.
 	blocks := uint64(len(g.Layers)) * uint64(g.Blocks)
 	if blocks > math.MaxUint32 {
 		return math.MaxUint64
@@ -128,19 +143,20 @@ func (g *Geometry) Pages() uint64 {
 	return blocks * uint64(g.Shares())
 }
 
-// Page is the number of a page: a region's blocks lie one after the other, and a block's shares within it.
+// Page returns the number of a page. The blocks of a region follow each other, and the shares of a block follow each
+// other within the block.
 func (g *Geometry) Page(region, block, share uint32) uint32 {
 	return (region*g.Blocks+block)*g.Shares() + share
 }
 
-// Place says where a page is: the reverse of Page.
+// Place returns the region, block and share of a page: the reverse of Page.
 func (g *Geometry) Place(page uint32) (region, block, share uint32) {
 	shares := g.Shares()
 	block, share = page/shares, page%shares
 	return block / g.Blocks, block % g.Blocks, share
 }
 
-// sorted is the order of the layers by number.
+// sorted returns the indexes of the layers in the order of the layers' numbers.
 func sorted(layers []Layer) []int {
 	order := make([]int, len(layers))
 	for i := range order {

@@ -5,23 +5,26 @@ import (
 	"strings"
 )
 
-// A Named is a layer whose KV-cache group this side knows.
+// A Named is a layer with its KV-cache group, as this side knows it.
 type Named struct {
 	Layer string
 	Group uint16
 }
 
-// A Joined is a producer rank and a consumer rank that fit each other. Producer and Consumer number pages as the plan
-// does: the consumer's pages are the same for every stage of an engine.
+// A Joined is a pair of a producer rank and a consumer rank that fit each other. Producer and Consumer number the pages
+// in the same way as the plan. The consumer's pages are the same for every stage of the producer's engine.
 type Joined struct {
 	Plan               Plan
 	Producer, Consumer Regions
 }
 
-// Join pairs two workers' regions: by their order if the producer has one stage. If it has several, by the names of
-// regions, or of layers if they say which layers their regions have. Layers are groups that the caller knows, in any
-// order: they are needed for layers of regions that are of all groups, and must agree with what the others say. What
-// does not fit is refused with the field as the wire names it. The error is an *Error.
+// Join pairs the regions of two workers. If the producer has one stage, regions are paired by their order. If the
+// producer has several stages, regions are paired by their names, or by the names of their layers if the workers say
+// which layers the regions have.
+//
+// layers has the groups of layers that the caller knows, in any order. A layer must be listed if the layer's region has
+// the group Shared; a listed group must agree with the group of the region. Join refuses what does not fit with an
+// *Error that names the field as the wire does.
 func Join(producer, consumer *Regions, layers []Named) (Joined, error) {
 	if producer.EngineID == consumer.EngineID {
 		return Joined{}, of("producer", refuse(Mismatch, "engine_id", quote([]byte(producer.EngineID)),
@@ -57,7 +60,7 @@ func Join(producer, consumer *Regions, layers []Named) (Joined, error) {
 	return j, nil
 }
 
-// byOrder pairs the producer's regions with those of the consumer's from one on.
+// byOrder pairs the producer's regions with the consumer's regions from index from on.
 func (j *Joined) byOrder(from int) error {
 	p, c := &j.Producer, &j.Consumer
 	if have, want := len(p.Spans), len(c.Spans)-from; have > want || p.Stages <= 1 && have < want {
@@ -75,7 +78,8 @@ func (j *Joined) byOrder(from int) error {
 	return nil
 }
 
-// bySlice finds the producer's regions among the consumer's: a stage has some of them, one after the other.
+// bySlice finds the producer's regions among the consumer's regions by name. The regions of a stage are contiguous at
+// the consumer, and must occur there exactly once.
 func (j *Joined) bySlice() error {
 	p, c := &j.Producer, &j.Consumer
 	if !p.named || !c.named {
@@ -103,7 +107,7 @@ func (j *Joined) bySlice() error {
 	return j.byOrder(from)
 }
 
-// byLayer cuts both sides' regions into their layers, and numbers these as the consumer has them.
+// byLayer splits the regions of both sides into their layers, and numbers the layers as the consumer does.
 func (j *Joined) byLayer(layers []Named) error {
 	p, c := &j.Producer, &j.Consumer
 	for _, x := range []struct {
@@ -133,7 +137,8 @@ func (j *Joined) byLayer(layers []Named) error {
 	return of("producer", err)
 }
 
-// cut makes a region of each layer. Those of a packed row are a part of it.
+// cut replaces each region by one region for each of its layers. The layers of a packed region get a part of each block
+// of the region.
 func (r *Regions) cut(layers []Named, numbered func(member int) (uint32, bool)) error {
 	packed := make([]bool, len(r.Spans))
 	for i := range r.members {
@@ -166,7 +171,8 @@ func (r *Regions) cut(layers []Named, numbered func(member int) (uint32, bool)) 
 	return nil
 }
 
-// groupOf is a layer's group: its region's, or if that is of all groups the one that layers, in order, says.
+// groupOf returns the group of a layer: the group of the layer's region, or, if that is Shared, the group in layers,
+// which are sorted by name.
 func groupOf(layers []Named, name string, region uint16) (uint16, error) {
 	i, found := slices.BinarySearchFunc(layers, name, func(x Named, name string) int {
 		return strings.Compare(x.Layer, name)
@@ -184,7 +190,7 @@ func groupOf(layers []Named, name string, region uint16) (uint16, error) {
 	return region, nil
 }
 
-// bytes says whether pages that go into each other are of one length.
+// bytes returns an error if two pages that are paired have different lengths.
 func (j *Joined) bytes() error {
 	p, c := &j.Producer, &j.Consumer
 	for i := range j.Plan.layers {
@@ -197,8 +203,8 @@ func (j *Joined) bytes() error {
 	return nil
 }
 
-// Siblings says whether two workers can be ranks of one engine: a producer writes to all of them by the same lists. The
-// error is an *Error.
+// Siblings checks whether two workers can be ranks of the same engine: a producer uses the same block lists for all
+// ranks of an engine. Siblings returns nil or an *Error.
 func Siblings(one, other *Regions) error {
 	for _, x := range []struct {
 		field    string

@@ -10,22 +10,22 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Worker is what the metadata of a worker does not say: which of its engine's ranks it is, and what the model is
-// like. The fields are those of Geometry.
+// A Worker has the facts that a worker's metadata does not contain: the position of the worker in its engine, and the
+// heads of the model. The fields have the same meaning as in Geometry.
 type Worker struct {
 	Ranks, Rank      uint32
 	Stages, Stage    uint32
 	Heads, CellHeads uint32
 }
 
-// layouts are the names that kv_cache_layout can have: L layers, B blocks, H heads, N tokens, C what a head has.
+// layouts are the valid names of kv_cache_layout. L: layers, B: blocks, H: heads, N: tokens, C: the contents of a head.
 const layouts = " LBHNC LBNHC LHBNC BLHNC BLNHC BHLNC "
 
-// contiguous ends the names of layouts in which each head of a block lies by itself, one after the other.
+// contiguous is the suffix of the layouts in which the heads of a block follow each other, each head contiguous.
 const contiguous = "HNC"
 
-// Of reads a worker's regions out of its metadata, which is not kept. It looks at one side alone: what of it cannot be,
-// or is not moved here, is refused with the field as the wire names it. The error is an *Error; Join says whether two
+// Of reads a worker's regions from its metadata, which is not kept. Of checks this side alone, and refuses values that
+// are impossible or not supported with an *Error that names the field as the wire does. Join checks whether two sides
 // fit.
 func Of(m *protocol.NixlMetadata, w *Worker) (Regions, error) {
 	if err := supported(m); err != nil {
@@ -52,7 +52,7 @@ func Of(m *protocol.NixlMetadata, w *Worker) (Regions, error) {
 	return r, r.takeMembers(m)
 }
 
-// supported refuses what no page of ours is for.
+// supported refuses metadata of caches that this package cannot move.
 func supported(m *protocol.NixlMetadata) error {
 	for _, x := range []struct {
 		field           string
@@ -88,7 +88,7 @@ func supported(m *protocol.NixlMetadata) error {
 	return nil
 }
 
-// lists says whether lists by region are as long as each other.
+// lists returns an error if the lists that have an element for each region differ in length.
 func lists(m *protocol.NixlMetadata) error {
 	regions := len(m.BaseAddrs)
 	if regions == 0 || regions > LayersMax {
@@ -116,8 +116,8 @@ func lists(m *protocol.NixlMetadata) error {
 	return nil
 }
 
-// take makes a layer and a span of each region. Without groups all are of the first: lists of another one are then
-// refused, and not taken for it.
+// take makes a layer and a span of each region. Without group ids all regions belong to group 0, so that block lists of
+// another group are refused and not mistaken for group 0.
 func (r *Regions) take(m *protocol.NixlMetadata) error {
 	g := &m.Regions
 	for i, base := range m.BaseAddrs {
@@ -158,6 +158,7 @@ func (r *Regions) take(m *protocol.NixlMetadata) error {
 	return nil
 }
 
+// takeMem records the kind of memory of a region, which must be the same for all regions.
 func (r *Regions) takeMem(i int, name []byte) error {
 	var mem Mem
 	switch string(name) {
@@ -176,7 +177,7 @@ func (r *Regions) takeMem(i int, name []byte) error {
 	return nil
 }
 
-// splits says whether a page that is a part of a block lies by itself.
+// splits returns an error if blocks are divided into several pages and such a page is not contiguous in memory.
 func (r *Regions) splits() error {
 	shares := uint64(r.Shares())
 	if shares == 1 {
@@ -194,7 +195,7 @@ func (r *Regions) splits() error {
 	return nil
 }
 
-// takeMembers says whose each region is, by layer name.
+// takeMembers records which layers each region has, by the names of the layers.
 func (r *Regions) takeMembers(m *protocol.NixlMetadata) error {
 	for region, layers := range m.Members {
 		for _, name := range layers {
@@ -218,6 +219,7 @@ func (r *Regions) takeMembers(m *protocol.NixlMetadata) error {
 	return nil
 }
 
+// pack records which part of a packed region's block a layer has.
 func (r *Regions) pack(x *protocol.NixlPackedMember, byName []int) error {
 	const field = "packed_member_layouts"
 	i, found := r.memberAt(byName, string(x.Layer))
@@ -235,7 +237,7 @@ func (r *Regions) pack(x *protocol.NixlPackedMember, byName []int) error {
 	return nil
 }
 
-// byName is the order of the members by name.
+// byName returns the indexes of the members in the order of their names.
 func (r *Regions) byName() []int {
 	order := make([]int, len(r.members))
 	for i := range order {
@@ -245,7 +247,7 @@ func (r *Regions) byName() []int {
 	return order
 }
 
-// memberAt is the member of that name.
+// memberAt returns the index of the member with a name, and false if there is none. byName is the result of byName.
 func (r *Regions) memberAt(byName []int, name string) (int, bool) {
 	i, found := slices.BinarySearchFunc(byName, name, func(i int, name string) int {
 		return strings.Compare(r.members[i].layer, name)
@@ -256,10 +258,11 @@ func (r *Regions) memberAt(byName []int, name string) (int, bool) {
 	return byName[i], true
 }
 
-// at names an element of a list.
+// at formats the name of an element of a list.
 func at(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
-// quoteMax is how much of a peer's text an error has.
+// quoteMax is the largest number of bytes of a peer's text in an error.
 const quoteMax = 64
 
+// quote quotes a peer's text, at most quoteMax bytes.
 func quote(b []byte) string { return strconv.Quote(string(b[:min(len(b), quoteMax)])) }

@@ -2,12 +2,14 @@ package geometry
 
 import "iter"
 
-// Neighbours are ranks of the other engine that a rank has to do with: in each stage, Count ranks from First on.
+// Neighbours are the ranks of the other engine with which a rank registers, or which register with the rank: in each of
+// Stages stages, Count ranks from First on.
 type Neighbours struct{ Stages, First, Count uint32 }
 
-// Producers are the ranks of a producer engine of these sizes that a consumer rank registers with: of each stage the
-// ranks that have a part of what it has. Some may have nothing to write (Plan.Empty), as when siblings have the same.
-// Sizes of which neither divides the other are refused.
+// Producers returns the producer ranks with which a consumer rank registers, for a producer engine of the given size:
+// in each stage the ranks that have some of the consumer's heads. Some of these ranks may have nothing to write
+// (Plan.Empty), for example when several have the same heads. Producers refuses sizes if neither number of ranks
+// divides the other.
 func Producers(consumer *Geometry, ranks, stages uint32) (Neighbours, error) {
 	if stages == 0 || stages > StagesMax {
 		return Neighbours{}, of("producer", refuse(Unusable, "stages", number(uint64(stages)), "want "+between(1, StagesMax)))
@@ -15,13 +17,15 @@ func Producers(consumer *Geometry, ranks, stages uint32) (Neighbours, error) {
 	return neighbours(consumer, "consumer", ranks, stages, "producer")
 }
 
-// Consumers are the ranks of a consumer engine of that size, of one stage, whose producer this one is.
+// Consumers returns the ranks of a consumer engine of the given size, with one stage, to which this producer rank
+// belongs.
 func Consumers(producer *Geometry, ranks uint32) (Neighbours, error) {
 	return neighbours(producer, "producer", ranks, 1, "consumer")
 }
 
-// neighbours are ranks of the other side that have a part of the same heads. Where this side has fewer ranks it is the
-// ranks that this one is cut into; else it is the one that has this one's part.
+// neighbours returns the ranks of the other side that have some of the same heads. If this side has fewer ranks, these
+// are the ranks among which this rank's part is divided. Otherwise the only neighbour is the rank that has this rank's
+// part as well.
 func neighbours(g *Geometry, side string, ranks, stages uint32, other string) (Neighbours, error) {
 	if ranks == 0 || ranks > RanksMax {
 		return Neighbours{}, of(other, refuse(Unusable, "ranks", number(uint64(ranks)), "want "+between(1, RanksMax)))
@@ -39,20 +43,20 @@ func neighbours(g *Geometry, side string, ranks, stages uint32, other string) (N
 		"want a multiple or a divisor of the "+side+"'s "+number(uint64(g.Ranks))))
 }
 
-// Len is how many there are.
+// Len returns the number of neighbours.
 func (n Neighbours) Len() uint64 { return uint64(n.Stages) * uint64(n.Count) }
 
-// Has says whether a rank of a stage is one.
+// Has reports whether a rank of a stage is a neighbour.
 func (n Neighbours) Has(stage, rank uint32) bool {
 	return stage < n.Stages && rank >= n.First && rank-n.First < n.Count
 }
 
-// Index numbers those that Has has from 0 on, in the order of All.
+// Index returns the position of a neighbour in the order of All, counted from 0. Has must be true.
 func (n Neighbours) Index(stage, rank uint32) uint64 {
 	return uint64(stage)*uint64(n.Count) + uint64(rank-n.First)
 }
 
-// All yields stage and rank of each, by stage.
+// All yields the stage and the rank of each neighbour, stage by stage.
 func (n Neighbours) All() iter.Seq2[uint32, uint32] {
 	return func(yield func(stage, rank uint32) bool) {
 		for stage := range n.Stages {

@@ -2,20 +2,20 @@ package geometry
 
 import "iter"
 
-// Pairs are pages that belong to each other: the first one's bytes go into the second one. They read the lists and the
-// plan that they were made of, which stay as they are meanwhile.
+// Pairs is a sequence of pairs of pages: the bytes of the producer's page are copied into the consumer's page. Pairs
+// reads the block lists and the plan that it was made of, which must not change meanwhile.
 type Pairs struct {
 	plan               *Plan
 	producer, consumer []Blocks
 }
 
-// Pages are a consumer's pages in the order of Pairs.
+// Pages is the sequence of the consumer's pages in the order of Pairs.
 type Pages struct{ pairs Pairs }
 
-// Pairs pairs the blocks that a producer has of a request with those that a consumer wants, by position: in the
-// consumer's order, which is by group, region, block and share. Blocks that only the producer has are left out; a
-// position that only the consumer has, of a group that the producer has layers of, is an error that names both
-// stretches. The error is an *Error, and the same for every producer rank of a stage, whether it writes or not.
+// Pairs pairs, by position, the blocks that a producer has of a request with the blocks that a consumer wants. The
+// order is the consumer's: by group, region, block and share. Blocks that only the producer has are left out. A
+// position that only the consumer has is an error that names both ranges, if the producer has layers of the group. The
+// error is an *Error, and is the same for every producer rank of a stage, whether the rank writes anything or not.
 func (p *Plan) Pairs(producer, consumer []Blocks) (Pairs, error) {
 	if err := p.check(&p.producer, "producer", producer); err != nil {
 		return Pairs{}, err
@@ -29,7 +29,8 @@ func (p *Plan) Pairs(producer, consumer []Blocks) (Pairs, error) {
 	return Pairs{plan: p, producer: producer, consumer: consumer}, nil
 }
 
-// ConsumerPages are the pages of these blocks that this producer rank writes: those that the consumer grants to it.
+// ConsumerPages returns the pages of these blocks that this producer rank writes, which are the pages that the consumer
+// grants to this rank. The error is an *Error.
 func (p *Plan) ConsumerPages(consumer []Blocks) (Pages, error) {
 	if err := p.check(&p.consumer, "consumer", consumer); err != nil {
 		return Pages{}, err
@@ -37,13 +38,14 @@ func (p *Plan) ConsumerPages(consumer []Blocks) (Pages, error) {
 	return Pages{Pairs{plan: p, consumer: consumer}}, nil
 }
 
-// Count is how many pages of these blocks this producer rank writes. The error is that of ConsumerPages.
+// Count returns the number of pages of these blocks that this producer rank writes. Count fails when ConsumerPages
+// fails.
 func (p *Plan) Count(consumer []Blocks) (uint64, error) {
 	pages, err := p.ConsumerPages(consumer)
 	return pages.Len(), err
 }
 
-// Len is how many pairs there are.
+// Len returns the number of pairs.
 func (x Pairs) Len() uint64 {
 	n := uint64(0)
 	for i := range x.consumer {
@@ -54,28 +56,29 @@ func (x Pairs) Len() uint64 {
 	return n
 }
 
-// All yields the producer's page and the consumer's, pair by pair.
+// All yields the producer's page and the consumer's page of each pair.
 func (x Pairs) All() iter.Seq2[uint32, uint32] { return x.From(0) }
 
-// From yields what All does but the first so many, at no cost for these: who moves some at a time goes on there.
+// From yields what All yields without the first skip pairs, at no cost for these. A caller that moves some pairs at a
+// time goes on in this way.
 func (x Pairs) From(skip uint64) iter.Seq2[uint32, uint32] {
 	return func(yield func(producer, consumer uint32) bool) { x.walk(skip, yield) }
 }
 
-// Len is how many pages there are.
+// Len returns the number of pages.
 func (x Pages) Len() uint64 { return x.pairs.Len() }
 
-// All yields them.
+// All yields the pages.
 func (x Pages) All() iter.Seq[uint32] { return x.From(0) }
 
-// From yields what All does but the first so many.
+// From yields what All yields without the first skip pages.
 func (x Pages) From(skip uint64) iter.Seq[uint32] {
 	return func(yield func(page uint32) bool) {
 		x.pairs.walk(skip, func(_, page uint32) bool { return yield(page) })
 	}
 }
 
-// cells is how many pages of a list's blocks are written in a layer.
+// cells returns the number of pages of a list's blocks that are written in a layer.
 func (x *Pairs) cells(c *Blocks, at *route) uint64 {
 	if at.group != c.Group && at.group != Shared {
 		return 0
@@ -83,7 +86,8 @@ func (x *Pairs) cells(c *Blocks, at *route) uint64 {
 	return (c.end(x.plan.consumer.perLogical) - c.First) * uint64(x.plan.shares)
 }
 
-// walk yields pairs until it is told not to. Without lists of the producer's its pages are 0.
+// walk calls yield for each pair after the first skip, until yield returns false. Without block lists of the producer,
+// the producer's pages are 0.
 func (x *Pairs) walk(skip uint64, yield func(producer, consumer uint32) bool) {
 	for i := range x.consumer {
 		c := &x.consumer[i]
@@ -103,7 +107,7 @@ func (x *Pairs) walk(skip uint64, yield func(producer, consumer uint32) bool) {
 	}
 }
 
-// layer walks what one list has in one layer.
+// layer is the part of walk for one list in one layer. layer returns false if yield has returned false.
 func (x *Pairs) layer(own, c *Blocks, at *route, skip uint64, yield func(producer, consumer uint32) bool) bool {
 	p := x.plan
 	end := c.end(p.consumer.perLogical)

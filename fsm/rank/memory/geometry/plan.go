@@ -5,36 +5,36 @@ import (
 	"slices"
 )
 
-// A Plan is what one producer rank writes into one consumer rank: made once for the pair, by either side, and the same
-// at both.
+// A Plan says which pages one producer rank writes into one consumer rank. A plan is made once for the pair, by either
+// side, and is the same on both sides.
 type Plan struct {
 	producer, consumer half
-	shares             uint32 // pages of a block and layer that this producer rank writes; 0: none
-	layers             []route
-	groups             []uint16 // of the consumer's layers, in order
+	shares             uint32   // pages of a block and layer that this producer rank writes; 0: none
+	layers             []route  // in the order of the consumer's regions
+	groups             []uint16 // groups of the consumer's layers, in order
 }
 
-// A half is what a plan has to know of a side.
+// A half is what a plan knows of one side.
 type half struct {
 	blocks, perLogical, shares uint32
 	first                      uint32 // the first of the shares that are written
 	ranks, rank                uint32
 }
 
-// A route is a layer's regions at both sides.
+// A route is a layer with the regions that hold it on both sides.
 type route struct {
 	group              uint16
 	producer, consumer uint32
 }
 
-// page is the number of a page of a block: share is counted from the first that is written.
+// page returns the number of a page. share counts from the first share that is written.
 func (h *half) page(region, block, share uint32) uint32 {
 	return (region*h.blocks+block)*h.shares + h.first + share
 }
 
-// Match makes the plan of a producer rank and a consumer rank. Ranks that are no neighbours, and producer ranks whose
-// sibling writes the same, have an empty plan. What does not pair is refused with the field's name: the error is an
-// *Error. That the stages together have all layers of the consumer's is for Covers to say.
+// Match makes the plan of a producer rank and a consumer rank. The plan is empty if the ranks are not neighbours, or if
+// another producer rank writes the same pages. Match refuses what cannot be paired with an *Error that names the field.
+// Match does not check that the stages together have all layers of the consumer; Covers does.
 func Match(producer, consumer *Geometry) (Plan, error) {
 	if err := producer.Check(); err != nil {
 		return Plan{}, of("producer", err)
@@ -70,11 +70,13 @@ func Match(producer, consumer *Geometry) (Plan, error) {
 	return p, p.route(producer, consumer)
 }
 
+// halfOf returns the half of a plan for one side.
 func halfOf(g *Geometry) half {
 	return half{blocks: g.Blocks, perLogical: g.PerLogical, shares: g.Shares(), ranks: g.Ranks, rank: g.Rank}
 }
 
-// writes says whether this producer rank is the first of a consumer's neighbours that has what it has.
+// writes reports whether this producer rank is the first of the consumer's neighbours that have the same heads as this
+// rank. first is the first neighbour.
 func writes(producer *Geometry, first uint32) bool {
 	switch {
 	case producer.Rank == first:
@@ -85,7 +87,8 @@ func writes(producer *Geometry, first uint32) bool {
 	return producer.firstHead(producer.Rank) != producer.firstHead(producer.Rank-1)
 }
 
-// join finds the cells that both have. One side's heads are among the other's, since one's ranks divide the other's.
+// join finds the cells that both sides have. The heads of one side are a subset of the heads of the other side, because
+// the larger number of ranks is a multiple of the smaller number.
 func (p *Plan) join(producer, consumer *Geometry) {
 	p.shares = min(p.producer.shares, p.consumer.shares)
 	if producer.Heads == 0 {
@@ -99,7 +102,7 @@ func (p *Plan) join(producer, consumer *Geometry) {
 	}
 }
 
-// route finds for each of the producer's layers its region at the consumer.
+// route finds the consumer's region for each layer of the producer.
 func (p *Plan) route(producer, consumer *Geometry) error {
 	theirs := sorted(consumer.Layers)
 	p.layers = make([]route, 0, len(producer.Layers))
@@ -132,13 +135,13 @@ func (p *Plan) route(producer, consumer *Geometry) error {
 	return nil
 }
 
-// Empty says that this producer rank has nothing to write to this consumer rank.
+// Empty reports whether this producer rank has nothing to write to this consumer rank.
 func (p *Plan) Empty() bool { return p.shares == 0 }
 
-// Covers says whether these plans of one consumer rank, of all producer ranks of an engine, write each page of a block
-// once: that no stage lacks, and no two have the same. The error is an *Error.
+// Covers returns nil if the plans of one consumer rank with all producer ranks of an engine write each page of a block
+// exactly once: no layer is missing, and no two stages have the same layer. Otherwise the error is an *Error.
 func Covers(consumer *Geometry, plans []Plan) error {
-	// Shares of a layer that one plan writes.
+	// A part is the shares of a layer that one plan writes.
 	type part struct{ region, first, count uint32 }
 	parts := []part{}
 	for i := range plans {
@@ -173,6 +176,7 @@ func Covers(consumer *Geometry, plans []Plan) error {
 	return nil
 }
 
+// groupName returns the name of a group for errors.
 func groupName(group uint16) string {
 	if group == Shared {
 		return "shared"

@@ -1,6 +1,6 @@
 package geometry
 
-// Mem is the kind of memory that a worker's regions lie in.
+// Mem is the kind of memory in which a worker's regions are.
 type Mem uint8
 
 // The kinds of memory.
@@ -10,7 +10,7 @@ const (
 	MemDRAM
 )
 
-// String is the wire's name.
+// String returns the name of the kind on the wire, or "" for MemUnsaid.
 func (m Mem) String() string {
 	switch m {
 	case MemUnsaid:
@@ -22,8 +22,8 @@ func (m Mem) String() string {
 	return ""
 }
 
-// Regions are a worker's cache with its addresses: the Geometry's regions, and where the bytes of each page are. It
-// owns all of its memory; nobody may write to its lists.
+// Regions is a worker's cache with its addresses: the regions of the Geometry, and where the bytes of each page are.
+// Regions owns all of this memory; no other code may write to the lists.
 type Regions struct {
 	Geometry
 	EngineID string
@@ -32,25 +32,25 @@ type Regions struct {
 	Mem      Mem
 	Spans    []Span // by region
 
-	named   bool     // Spans have names
-	members []member // by region
+	named   bool     // the spans have names
+	members []member // the layers of the regions, if the worker says them
 }
 
-// A Span is where a region's blocks are, in bytes: block n is at Base + n*Stride.
+// A Span says where the blocks of a region are, in bytes: block n begins at Base + n*Stride.
 type Span struct {
-	Name                 string // of the layer, or of the first of several
-	Base, Stride, Length uint64 // Length of a block, at most Stride
+	Name                 string // name of the layer, or of the first of several layers
+	Base, Stride, Length uint64 // Length is the length of a block, at most Stride
 }
 
-// A member is a layer whose blocks, or a part of them, a region's blocks are.
+// A member is a layer that a region holds: the region's blocks, or a part of each block, are blocks of the layer.
 type member struct {
 	layer         string
 	region        uint32
-	packed        bool // it has a part
+	packed        bool // the layer has only a part of each block: bytes bytes from offset on
 	offset, bytes uint64
 }
 
-// Bytes are where a page is, in the worker's memory.
+// Bytes returns the address of a page in the worker's memory, and its length in bytes.
 func (r *Regions) Bytes(page uint32) (address, length uint64) {
 	region, block, share := r.Place(page)
 	s := &r.Spans[region]
@@ -58,7 +58,8 @@ func (r *Regions) Bytes(page uint32) (address, length uint64) {
 	return s.Base + uint64(block)*s.Stride + uint64(share)*length, length
 }
 
-// CellBytes is how long every page is, in bytes; not ok if regions differ, so that no pool of equal pages has them.
+// CellBytes returns the length of every page in bytes. CellBytes reports false if the lengths differ between regions,
+// so that no pool of equal pages can hold them.
 func (r *Regions) CellBytes() (bytes uint64, ok bool) {
 	for region := range r.Spans {
 		if n := r.cellBytes(uint32(region)); region == 0 {
@@ -70,4 +71,5 @@ func (r *Regions) CellBytes() (bytes uint64, ok bool) {
 	return bytes, len(r.Spans) > 0
 }
 
+// cellBytes returns the length in bytes of the pages of a region.
 func (r *Regions) cellBytes(region uint32) uint64 { return r.Spans[region].Length / uint64(r.Shares()) }

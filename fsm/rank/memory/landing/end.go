@@ -8,31 +8,37 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// How a grant to store into our pages ends. Its pages are used again only after its writer is proven quiet: by the
-// plane's proof (Revoked), by its own word where nobody watches (a commit, an abort), or by time, of a plain sender.
+// This file ends grants to store into this rank's pages. The pages are used again only after the writer is proven
+// quiet. The proof is one of the following: the data plane has confirmed the revocation (Revoked); the writer has said
+// so on a leased plane, where the driver cannot observe the writer (a commit or an abort); or, for a vanilla sender,
+// the time of the grant is over (rules M4 and M5).
 
-// Revoke takes a grant back: its pages are in quarantine until the driver proves that nobody can touch them.
+// Revoke revokes a grant. The pages of the grant are in quarantine until the driver has proven that nothing can touch
+// them; then Revoked is called.
 func (l *Landings) Revoke(v *env.Env, x *Landing) {
 	l.Quarantine(v, x)
 	v.Out.Revoke(x.ID)
 }
 
-// Quarantine keeps the pages of a landing from everybody, until what may still store into them is known to be over.
+// Quarantine puts the pages of a landing into quarantine (M1): nobody may use them until everything that may still
+// store into these pages is known to be over. Quarantine asks the driver for nothing; Revoke does.
 func (l *Landings) Quarantine(v *env.Env, x *Landing) {
 	v.Timers.Stop(&x.timer)
 	x.Revoking = true
 	v.Pools.Quarantine(x.ID)
 }
 
-// Revoked ends the quarantine: nobody can touch the pages any more.
+// Revoked handles the proof that nothing can touch the pages of a revoked grant any more: it ends the quarantine.
+// Revoked ignores a grant that is unknown, that is not being revoked, or that is this rank's own.
 func (l *Landings) Revoked(v *env.Env, s *store.Store, id effects.GrantID) {
 	if x := l.Find(id); x != nil && x.Revoking && !x.Reads() {
 		l.End(v, s, x)
 	}
 }
 
-// Overdue ends a writer's grant whose time is over. Of a plain sender nothing will ever tell more: the stated
-// residual is in that time (rule M5).
+// Overdue handles the deadline of a writer's grant. The grant is revoked. A grant of a vanilla sender ends at once,
+// because nothing will ever report more about that sender. The time of the grant includes the stated residual (rule
+// M5).
 func (l *Landings) Overdue(v *env.Env, s *store.Store, x *Landing) {
 	if x.Peer == (effects.Incarnation{}) {
 		l.End(v, s, x)
@@ -41,9 +47,12 @@ func (l *Landings) Overdue(v *env.Env, s *store.Store, x *Landing) {
 	l.Revoke(v, x)
 }
 
-// Lose condemns, on fenced planes, what a peer that is gone was granted: it cannot push any more. On leased planes only
-// time and proof end a grant (rule M4). Until the sweep comes to it such a grant is what it was, which is safe: its
-// pages are nobody else's before its plane has proven the end, and what lands under it was whole.
+// Lose handles the loss of the peer that has this class. On a fenced plane the peer cannot push any more, so the peer's
+// grants are condemned, and a sweep revokes them later (RevokeLost). On a leased plane Lose does nothing, because there
+// only time and proof end a grant (rule M4).
+//
+// Until the sweep reaches a condemned grant, the grant stays in force. That is safe: the pages belong to nobody else
+// until the plane has proven the end, and a page that lands under the grant is whole.
 func (l *Landings) Lose(class int) {
 	if !l.cfg.Leased {
 		l.losses.Add(class)
@@ -51,7 +60,7 @@ func (l *Landings) Lose(class int) {
 	}
 }
 
-// RevokeLost takes a grant back that is condemned, if nothing ends it yet.
+// RevokeLost revokes a grant that Lose has condemned, unless the grant is being revoked already.
 func (l *Landings) RevokeLost(v *env.Env, x *Landing) {
 	if !x.Revoking && !x.Reads() && l.losses.Over(x.Class, x.born) {
 		v.Out.Mark(Marks.WriterLost)
@@ -60,7 +69,7 @@ func (l *Landings) RevokeLost(v *env.Env, x *Landing) {
 	}
 }
 
-// End forgets a grant whose writer is quiet. What never landed is lost.
+// End removes a grant after the writer is quiet. The fills of pages that never landed are lost.
 func (l *Landings) End(v *env.Env, s *store.Store, x *Landing) {
 	v.Timers.Stop(&x.timer)
 	l.clear(v, s, x)
@@ -72,7 +81,7 @@ func (l *Landings) End(v *env.Env, s *store.Store, x *Landing) {
 	x.live = false
 }
 
-// clear takes the pages of a grant back whose writer is quiet.
+// clear takes the pages back that did not land under a grant. The writer must be quiet.
 func (l *Landings) clear(v *env.Env, s *store.Store, x *Landing) {
 	if x.Layers {
 		l.clearLayers(v, s, x)
@@ -91,9 +100,11 @@ func (l *Landings) clear(v *env.Env, s *store.Store, x *Landing) {
 	}
 }
 
-// Committed is the landing whose writer says that all its writes are settled and whole, if that is believed. Said
-// twice, it is answered twice the same (again). A grant that ended or is taken back stays so: its pages may be
-// another's.
+// Committed returns the landing that a peer commits, if the commit is to be believed: the writer says that all writes
+// are settled and the pages are whole. Otherwise the landing is nil. again reports that the same commit was accepted
+// before, so that the reply must be the same (M6). A commit of a grant that has ended, is being revoked, or is past
+// Ends is refused, because the pages may belong to another grant by now. On a fenced plane every commit is refused,
+// because there the driver reports what has landed.
 func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.GrantID) (x *Landing, again bool) {
 	x = l.Find(id)
 	if x == nil {
@@ -104,7 +115,7 @@ func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.Gr
 		return nil, again
 	}
 	if x.Peer != peer || x.Reads() {
-		return nil, false // Nobody but us says when a read is whole.
+		return nil, false // Only this rank itself knows when a read of this rank is whole.
 	}
 	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
 		v.Out.Mark(Marks.CommitLate)
@@ -113,7 +124,8 @@ func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.Gr
 	return x, false
 }
 
-// Commit lands what committed has found, and says whether all of it was taken: layers are not whose bundle is gone.
+// Commit lands the pages of a landing that Committed has returned, and ends the landing. Commit reports whether every
+// page was taken. Layers of a bundle that has ended are not taken, and then the commit is not recorded for retries.
 func (l *Landings) Commit(v *env.Env, s *store.Store, x *Landing, keep bool) (taken bool) {
 	if taken = l.LandAll(v, s, x, keep); taken {
 		l.commits.Say(replies.Said{
@@ -124,7 +136,8 @@ func (l *Landings) Commit(v *env.Env, s *store.Store, x *Landing, keep bool) (ta
 	return taken
 }
 
-// Abort handles the writer's word that it will not write any more.
+// Abort handles a peer's message that the peer will not write under a grant any more. Abort ignores a grant that is
+// unknown, that belongs to another peer, or that is this rank's own.
 func (l *Landings) Abort(v *env.Env, s *store.Store, peer effects.Incarnation, id effects.GrantID) {
 	x := l.Find(id)
 	if x == nil || x.Peer != peer || x.Reads() {
@@ -134,26 +147,29 @@ func (l *Landings) Abort(v *env.Env, s *store.Store, peer effects.Incarnation, i
 	l.Quiet(v, s, x)
 }
 
-// Quiet takes a writer's word that nothing of its stores under a grant any more: what has not landed is lost.
+// Quiet handles a writer's word that the writer stores nothing under a grant any more. Pages that have not landed are
+// lost. On a fenced plane the grant is revoked, unless this is in progress. On a leased plane the writer's word is the
+// proof.
 func (l *Landings) Quiet(v *env.Env, s *store.Store, x *Landing) {
 	v.Work.Spend(x.Size())
 	switch {
 	case l.cfg.Leased && !x.Revoking:
-		// Its word that the writes are settled is the proof, also in quarantine.
+		// The writer's word that the writes are settled is the proof, also in quarantine.
 		l.End(v, s, x)
 	case l.cfg.Leased:
-		// The driver is still at it, so it stays a grant, of no page, until Revoked: else a peer that lets grants end
-		// and aborts them would have more Revokes under way than the driver was told to expect.
+		// The driver still works on the revocation, so the grant stays, without pages, until Revoked. Otherwise a peer
+		// that lets grants expire and then aborts them would cause more revocations in flight than the driver was told
+		// to expect.
 		l.clear(v, s, x)
 	case !x.Revoking:
 		l.Revoke(v, x)
 	}
 }
 
-// Remembered is how many commits are remembered; to look at only.
+// Remembered returns the number of remembered commits. Use it for inspection only.
 func (l *Landings) Remembered() int { return l.commits.Len() }
 
-// Left handles that a class is another peer's from now on.
+// Left drops the replay records of a class that is assigned to another peer from now on.
 func (l *Landings) Left(class int) {
 	l.commits.Left(class)
 	l.taken.Left(class)

@@ -1,7 +1,21 @@
-// Package landing decides what becomes of each key of a batch, and keeps the grants under which chunks land: those of
-// peers that push, and our own for what we read. It may be relied on for this: no chunk is readable before its page is
-// whole; a page that was granted is free again only when its writer is proven quiet; and what was said of a grant once
-// is said again. It knows no message.
+// Package landing keeps the grants under which chunks are stored into this rank's pages: write grants of peers that
+// push, and the rank's own grants for the pages into which it reads (pull and peer-to-peer). It also plans, for each
+// key of a batch, whether the key needs a page.
+//
+// The package knows no messages. A caller (a push target, a puller, a requester) decodes a request, asks for a [Plan],
+// checks that the plan fits the pool, and calls [Landings.Begin]. The caller then reports what the caller learns from
+// the driver or from the peer: pages that landed, a commit, an abort, a deadline, a revocation that is complete.
+//
+// A caller may rely on the following:
+//
+//   - No chunk is readable before its page is whole (rule M7). The exception is [Landings.Trust] (rule M5).
+//   - A page that was granted is free again only when its writer is proven quiet: see end.go (rules M1 and M4).
+//   - What a commit was answered once is answered again when the commit is repeated (rule M6).
+//
+// Example: a sender asks for pages for keys A and B, and A is ready already. Plan finds that only B needs a page, and
+// Begin grants page 7. The sender stores B into page 7, and the driver of a fenced plane reports this; Landed turns the
+// grant on page 7 into a reference of the store's entry for B, and ends the grant. Had the lease run out first, Overdue
+// would have revoked the grant, and page 7 would be in quarantine until Revoked is called.
 package landing
 
 import (
@@ -15,59 +29,63 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Landing is what one grant is for: a fill for each of its pages. The grant is a sender's, who pushes, or our own,
-// for what we read from an offer. It is open until all pages landed, or until it is revoked: then its pages are in
-// quarantine, and come back when it is proven that nobody can touch them.
+// A Landing is a grant together with a fill for each of the granted pages. The grant belongs to a sender that pushes,
+// or to this rank, which reads from an offer. A landing is open until all pages have landed or until the grant is
+// revoked. The pages of a revoked landing are in quarantine until nothing can touch these pages any more, which must be
+// proven.
 type Landing struct {
-	live     bool `snap:"life"`
-	Revoking bool // its pages are in quarantine
+	live bool `snap:"life"`
+	// Revoking reports that the grant was revoked. Invariant: while it is true, the pages that have not landed are in
+	// quarantine and belong to nobody (M1).
+	Revoking bool
 	ID       effects.GrantID
 	For
-	fills []store.Entry // by the page's position in the grant; of layers, their places in bundles
-	Reply []byte        // what was answered, for a retry of the same operation
-	born  kernel.Birth
+	fills []store.Entry  // by the page's position in the grant; for layers: their places in bundles
+	Reply []byte         // the reply that was sent, for a retry of the same operation
+	born  kernel.Birth   // the class's count of losses when the grant was made
 	timer kernel.TimerID `snap:"set"`
 }
 
-// A For is what a grant was made for.
+// A For describes the purpose of a grant: the owner, the writer, and the duration.
 type For struct {
-	Owner     kernel.Owner // of the grant: who hears of what lands, and that its time is over
-	Class     int
-	Peer      effects.Incarnation // zero: a plain sender
-	Operation uint64
-	Request   uint64       // hash of the request's id
-	Layers    bool         // its pages are of bundles
-	What      uint64       // hash of the keys that it is for, in order, and of the last tokens
-	Ends      effects.Time // who says later that all is whole is not believed, where nobody watches
-	Over      effects.Time // when it ends by itself
+	Owner     kernel.Owner        // the component that is notified of pages that land and of the deadline
+	Class     int                 // the fairness class that the pages count for
+	Peer      effects.Incarnation // the writer's incarnation; zero for a vanilla sender
+	Operation uint64              // the peer's number of the operation, by which a retry is recognized; 0: none
+	Request   uint64              // hash of the request id
+	Layers    bool                // the pages are for layers, in places of bundles
+	What      uint64              // hash of the keys, in order, and of the token count of the last chunk
+	Ends      effects.Time        // on a leased plane, a commit that arrives later is refused
+	Over      effects.Time        // when the grant expires
 }
 
-// Landings are the grants to store into our pages, by the slot of the grant.
+// Landings is the table of all grants to store into this rank's pages, indexed by the grant's slot.
 type Landings struct {
-	cfg         Config      `snap:"share"`
-	rows        []Landing   // as many as there were grants at a time: none is held across begin
-	byOperation table.Index // handles are slots
+	cfg Config `snap:"share"`
+	// rows grows to the largest number of simultaneous grants. No pointer to a row may be kept across Begin.
+	rows        []Landing
+	byOperation table.Index // the handles are slots (see Handle)
 	losses      kernel.Losses
-	commits     replies.Words // grants that were committed
-	taken       replies.Words // operations whose chunks came with the question
+	commits     replies.Words // replay records of committed grants
+	taken       replies.Words // replay records of operations whose chunks came with the allocation request
 	Bundles     bundle.Bundles
 	plan        Plan              `snap:"scratch"`
 	pages       []effects.Page    `snap:"scratch"`
 	grants      []effects.GrantID `snap:"scratch"`
 }
 
-// Config is what landings go by.
+// Config is the configuration of Landings.
 type Config struct {
-	Leased     bool             // nobody sees what peers store
-	GrantsMax  int              // of the rank
-	ClaimTTL   effects.Duration // for which a commit is remembered, too
+	Leased     bool             // the plane is leased: the driver cannot observe what peers store
+	GrantsMax  int              // limit of simultaneous grants of the rank
+	ClaimTTL   effects.Duration // also how long a commit is remembered
 	PageBytes  uint64
-	TokenBytes uint64 // of a page
-	KeyBytes   int    // of a key, at the most
+	TokenBytes uint64 // bytes of one token in a page
+	KeyBytes   int    // limit of the length of a key
 	Bundles    bundle.Config
 }
 
-// Emptied returns an empty table, in the memory of l, which is not used any more.
+// Emptied returns an empty table that reuses the memory of l. The caller must not use l afterwards.
 func (l *Landings) Emptied(cfg Config, classes int) Landings {
 	clear(l.rows)
 	return Landings{
@@ -78,21 +96,23 @@ func (l *Landings) Emptied(cfg Config, classes int) Landings {
 	}
 }
 
-// MayGrant says whether a class may have one more grant.
+// MayGrant reports whether a class may have another grant now.
 func (l *Landings) MayGrant(v *env.Env, class int) bool {
 	return v.Pools.Grants() < l.cfg.GrantsMax && v.Pools.MayGrant(class)
 }
 
-// GrantsMax is the most grants at a time.
+// GrantsMax returns the limit of simultaneous grants.
 func (l *Landings) GrantsMax() int { return l.cfg.GrantsMax }
 
-// Room says whether one more grant, and fills of so many keys, fit the tables.
+// Room reports whether the tables have room for another grant and for the fills of so many keys.
 func (l *Landings) Room(v *env.Env, s *store.Store, keys int) bool {
 	return v.Pools.Grants() < l.cfg.GrantsMax && s.Room(keys)
 }
 
-// Begin grants the pages of a pool that a plan needs, which must fit, and records what they are for. From here on a
-// page is free again only by way of the grant's end.
+// Begin grants the pages of the pool that a plan needs, and records the purpose of the grant. The caller has checked
+// that the plan fits. Begin returns the landing and the granted pages.
+//
+// Invariant: from here on the pages become free only through the end of the grant (M1).
 func (l *Landings) Begin(v *env.Env, p *Plan, of *memory.Pool, what For) (*Landing, []effects.Page) {
 	id, pages := v.Pools.Grant(of, what.Class, p.Lengths, kernel.Ref{Owner: what.Owner})
 	slot := int(memory.SlotOf(id))
@@ -118,20 +138,21 @@ func (l *Landings) Begin(v *env.Env, p *Plan, of *memory.Pool, what For) (*Landi
 	return x, pages
 }
 
-// Reads says that we store into the pages ourselves, and no peer does.
+// Reads reports whether the grant is this rank's own: the rank stores into the pages itself, and no peer does.
 func (x *Landing) Reads() bool {
 	return x.Owner == kernel.OwnerPullTarget || x.Owner == kernel.OwnerP2PRequester
 }
 
-// Size is how many pages were granted.
+// Size returns the number of granted pages, at least 1. Size measures the work that the landing causes.
 func (x *Landing) Size() int { return max(1, len(x.fills)) }
 
-// Handle names the landing of a grant, among those of now.
+// Handle returns the handle of the landing. The handle is unique among the landings that are live now.
 func (x *Landing) Handle() table.Handle { return slotHandle(x.ID) }
 
 func slotHandle(id effects.GrantID) table.Handle { return table.Handle(memory.SlotOf(id) + 1) }
 
-// Find is the landing of a grant; nil if it has ended.
+// Find returns the landing of a grant, or nil if the grant has ended. The whole id is compared, so a former grant of
+// the same slot is not found (M2).
 func (l *Landings) Find(id effects.GrantID) *Landing {
 	slot := memory.SlotOf(id)
 	if int(slot) >= len(l.rows) || !l.rows[slot].live || l.rows[slot].ID != id {
@@ -140,8 +161,9 @@ func (l *Landings) Find(id effects.GrantID) *Landing {
 	return &l.rows[slot]
 }
 
-// Again is the live landing of an operation that is asked for again; nil if there is none. One that is condemned is
-// taken back here: its writer shall not be told of it again.
+// Again returns the live landing of an operation that the peer requests again, or nil if there is none. If the writer
+// was lost since the grant was made, Again revokes the grant first, so that the writer does not receive the grant
+// again.
 func (l *Landings) Again(v *env.Env, peer effects.Incarnation, operation uint64) *Landing {
 	for p := l.byOperation.Seek(table.Hash(operation, peer[:])); p.Found(); p = l.byOperation.Next(p) {
 		if x := &l.rows[p.Handle().Slot()]; x.Peer == peer && x.Operation == operation {
@@ -152,10 +174,10 @@ func (l *Landings) Again(v *env.Env, peer effects.Incarnation, operation uint64)
 	return nil
 }
 
-// At is the landing at a slot, of a completion that is its own.
+// At returns the landing at a slot. The caller has a completion that belongs to the landing.
 func (l *Landings) At(slot int32) *Landing { return &l.rows[slot] }
 
-// Due is the landing at a slot whose deadline has come.
+// Due returns the landing at a slot after the deadline of the landing has passed.
 func (l *Landings) Due(v *env.Env, slot int32) *Landing {
 	x := &l.rows[slot]
 	x.timer = 0
@@ -163,10 +185,11 @@ func (l *Landings) Due(v *env.Env, slot int32) *Landing {
 	return x
 }
 
-// Undated takes the deadline away from a landing whose end was asked for already.
+// Undated stops the deadline of a landing after its end was requested.
 func (l *Landings) Undated(v *env.Env, x *Landing) { v.Timers.Stop(&x.timer) }
 
-// Standing is the landing at a slot if nothing ends it yet, for sweeps in the order of slots.
+// Standing returns the landing at a slot if the landing is live and is not being revoked; otherwise nil. It is for
+// sweeps in the order of slots.
 func (l *Landings) Standing(slot int) *Landing {
 	if x := &l.rows[slot]; x.live && !x.Revoking {
 		return x
@@ -174,14 +197,18 @@ func (l *Landings) Standing(slot int) *Landing {
 	return nil
 }
 
-// Slots is the range for At and Standing.
+// Slots returns the end of the range of slots for At and Standing.
 func (l *Landings) Slots() int { return len(l.rows) }
 
-// Operations is how many live grants have a number by which a retry is known.
+// Operations returns the number of live grants that have an operation number, by which a retry is recognized.
 func (l *Landings) Operations() int { return l.byOperation.Len() }
 
-// Landed takes the pages that a fenced plane says are whole. Its Confirm tells the sender that they are readable, not
-// only that they were stored. Claims are kept only if somebody may come for them.
+// Landed handles a report of a fenced plane that pages are whole. Landed makes the pages readable, and then confirms
+// the transfer to the sender, so that the confirmation says that the chunks are readable, and not only that they were
+// stored. The confirmation says Withdrawn if a page was not taken, because OK would claim that all pages were taken.
+// Pages of the grant that the push left out are revoked.
+//
+// keep says whether a request may still come for the chunks; only then are they claimed.
 func (l *Landings) Landed(v *env.Env, s *store.Store, x *Landing, ev *effects.Landed, keep bool) {
 	code := effects.OK
 	if !ev.Complete {
@@ -190,7 +217,8 @@ func (l *Landings) Landed(v *env.Env, s *store.Store, x *Landing, ev *effects.La
 	}
 	for _, page := range ev.Pages {
 		if !l.Land(v, s, x, page, keep) {
-			code = effects.Withdrawn // OK would say that all of it was taken.
+			// OK would claim that every page was taken.
+			code = effects.Withdrawn
 		}
 	}
 	v.Out.Confirm(ev.Landing, code)
@@ -198,15 +226,15 @@ func (l *Landings) Landed(v *env.Env, s *store.Store, x *Landing, ev *effects.La
 	case v.Pools.OpenPages(x.ID) == 0 && !x.Revoking:
 		l.End(v, s, x)
 	case !x.Revoking:
-		// The push is over, and with it the grant on what it left out.
+		// The push is over, and so is the grant on the pages that the push left out.
 		l.Revoke(v, x)
 	}
 }
 
-// LandAll makes all pages readable that are still under the grant, and says whether all were taken. Whoever says that
-// they are whole wrote them all.
+// LandAll makes all pages readable that are still under the grant. LandAll reports whether every page was taken. The
+// caller has proof that the writer has stored all of them, for example a commit.
 func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) (taken bool) {
-	// The grant's own list shrinks while pages land: walk a copy.
+	// The list of the grant shrinks while pages land, so iterate over a copy.
 	l.pages, taken = append(l.pages[:0], v.Pools.Pages(x.ID)...), true
 	for _, page := range l.pages {
 		taken = l.Land(v, s, x, page, keep) && taken
@@ -214,8 +242,8 @@ func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) (t
 	return taken
 }
 
-// Take makes all pages readable into which the driver copied the chunks that came with a question, and ends the
-// landing. Asked again, the operation is answered as before (Taken).
+// Take makes readable all pages into which the driver copied the chunks that came with the allocation request, and ends
+// the landing. Take records the operation, so that a retry is answered in the same way (see Taken, and rule M4).
 func (l *Landings) Take(v *env.Env, s *store.Store, x *Landing, keep bool) {
 	v.Work.Spend(x.Size())
 	l.LandAll(v, s, x, keep)
@@ -228,7 +256,8 @@ func (l *Landings) Take(v *env.Env, s *store.Store, x *Landing, keep bool) {
 	l.End(v, s, x)
 }
 
-// Taken says whether the chunks of an operation were taken with its question, and of what it was then.
+// Taken reports whether the chunks of an operation were taken with its allocation request, and returns the hash of what
+// the request named then ([For.What]).
 func (l *Landings) Taken(peer effects.Incarnation, operation uint64) (what uint64, taken bool) {
 	x := l.taken.Find(peer, operation, 0)
 	if x == nil {
@@ -237,8 +266,9 @@ func (l *Landings) Taken(peer effects.Incarnation, operation uint64) (what uint6
 	return x.What, true
 }
 
-// LandFirst does so with the first pages of the grant, of which its writer says that they are whole, where nobody
-// watches and if that is believed.
+// LandFirst makes the first pages of the grant readable. The writer has said that these pages are whole. The writer's
+// word is believed only on a leased plane, before Ends, and while the grant is not revoked; otherwise LandFirst does
+// nothing.
 func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, keep bool) {
 	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
 		v.Out.Mark(Marks.CommitLate)
@@ -250,16 +280,19 @@ func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint3
 	}
 }
 
-// Land makes one page readable, and says whether it was still under the grant. The page's grant becomes a reference
-// in one step, of the store's entry or of nobody: so it is never free between, and never readable before it is
-// whole.
+// Land makes one page readable, and reports whether the page was taken. Land returns false if the page is not under the
+// grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its request.
+//
+// Invariant: the page's grant becomes a reference in one step, so the page is never free in between, and never readable
+// before it is whole (M1, M7). If another fill of the same key has landed first, the reference is dropped at once and
+// the page becomes free.
 func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Page, keep bool) bool {
 	position, ok := v.Pools.Land(x.ID, page)
 	if !ok {
 		v.Out.Mark(Marks.LandedLate)
 		return false
 	}
-	// The length granted is the chunk's; a plane may know only the page.
+	// The granted length is the length of the chunk; a plane may know only the page.
 	page = v.Pools.Pages(x.ID)[position]
 	h := x.fills[position]
 	if x.Layers {
@@ -285,9 +318,9 @@ func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Pag
 	return true
 }
 
-// Trust makes a plain sender's chunks readable although nothing will ever tell that they are whole (rule M5:
-// trust_uncommitted, exempt from S1 by name). The grant stays in force beside the reference, so the pages are not
-// reused early.
+// Trust makes the chunks of a vanilla sender readable, although nothing will ever report that they are whole (rule M5:
+// trust_uncommitted, which is exempt from S1 by name). The grant stays in force beside the reference, so that the pages
+// are not reused early.
 func (l *Landings) Trust(v *env.Env, s *store.Store, x *Landing) {
 	v.Out.Mark(Marks.Trusted)
 	for position, page := range v.Pools.Pages(x.ID) {
@@ -301,7 +334,7 @@ func (l *Landings) Trust(v *env.Env, s *store.Store, x *Landing) {
 	}
 }
 
-// Unknown answers what landed under no grant that we gave for landing.
+// Unknown refuses the confirmation of pages that landed under a grant that this package does not know.
 func Unknown(v *env.Env, ev *effects.Landed) {
 	v.Out.Mark(Marks.LandedUnknown)
 	v.Out.Confirm(ev.Landing, effects.Withdrawn)

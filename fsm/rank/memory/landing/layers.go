@@ -8,24 +8,31 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// How layers of chunks land: under grants as any page, and into places of bundles instead of entries of the store.
+// This file lands single layers of chunks. Layers land under grants as any page does, but into places of bundles
+// instead of entries of the store.
 
-// Layers are a batch of them.
+// Layers is a batch of layers of chunks.
 type Layers struct {
 	Keys       [][]byte
-	LastTokens uint32 // checked on arrival
-	Operation  uint64 // the number of the batch, which its sender counts up
-	// Opened is the grant under which the first layers of their chunks came; 0: none has come.
+	LastTokens uint32 // tokens of a layer's page; checked when the message arrives
+	Operation  uint64 // the number of the batch; the sender counts it up
+	// Opened is the grant under which the first layers of these chunks came; 0 if no layers have come yet.
 	Opened effects.GrantID
 }
 
-// PlanLayers finds out what becomes of each layer of a batch, as Plan does of chunks. Layers of a chunk that is ready
-// need no page. It says Withdrawn if layers of a chunk are missing that came before, TooMany if there is no room for
-// bundles now, and at which key; then nothing was begun.
+// PlanLayers plans each layer of a batch, as Plan does for chunks. A layer of a chunk that is ready needs no page. If
+// PlanLayers fails, the result is the index of the key at fault, and nothing was begun. The code is then one of the
+// following:
 //
-// A sender opens a chunk in one operation after the other. So a bundle that a former operation opened has none of the
-// layers that the sender counts on: an AllocRequest may be delayed by the network until its sender has asked again over
-// another connection, was refused, and has gone on. Such a bundle ends.
+//   - Malformed: the key is not a layer's key.
+//   - Withdrawn: layers of the chunk that came before are missing, or an older message got the grant for this layer.
+//   - TooMany: there is no room for another bundle now.
+//   - Invalid: the layer has no vacant place in the bundle.
+//
+// A sender opens a chunk in one operation after another. If a former operation opened a bundle, that bundle has none of
+// the layers that the sender counts on, and PlanLayers ends it. Example: the network delays an AllocRequest; meanwhile
+// the sender retries over another connection, is refused, and goes on with the next operation; then the delayed request
+// arrives and opens a bundle.
 func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, b *Layers) (p *Plan, code effects.Code, at int) {
 	p = &l.plan
 	p.Spots, p.Lengths, p.Hashes, p.begun = p.Spots[:0], p.Lengths[:0], p.Hashes[:0], p.begun[:0]
@@ -80,7 +87,8 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, b *Lay
 		place := l.Bundles.Plan(into, layer)
 		if place == 0 {
 			code = effects.Invalid
-			if l.Bundles.UnderGrant(into, layer) { // An older message got that grant, and nothing will land under it.
+			if l.Bundles.UnderGrant(into, layer) {
+				// An older message got that grant, and nothing will land under it.
 				code = effects.Withdrawn
 			}
 			l.UnplanLayers(v, s, p)
@@ -92,11 +100,11 @@ func (l *Landings) PlanLayers(v *env.Env, s *store.Store, of *bundle.Run, b *Lay
 	return p, effects.OK, 0
 }
 
-// Opens says that a plan of layers begins bundles: so it needs pages that nobody has.
+// Opens reports whether a plan of layers begins bundles, so that it needs pages that are not promised yet.
 func (p *Plan) Opens() bool { return len(p.begun) > 0 }
 
-// FitsLayers says whether a class may have all pages of the bundles that a plan has begun, and has them free. It
-// promises them then.
+// FitsLayers reports whether a class may have all pages of the bundles that a plan has begun, and whether these pages
+// are free or can be made free. If so, FitsLayers promises these pages to the bundles.
 func (l *Landings) FitsLayers(v *env.Env, s *store.Store, p *Plan, class int) bool {
 	if !v.Pools.MayGrant(class) {
 		return false
@@ -123,7 +131,7 @@ func (l *Landings) FitsLayers(v *env.Env, s *store.Store, p *Plan, class int) bo
 	return true
 }
 
-// UnplanLayers takes a plan back whose pages were not promised.
+// UnplanLayers undoes a plan before pages were promised to the plan.
 func (l *Landings) UnplanLayers(v *env.Env, s *store.Store, p *Plan) {
 	for i := range p.Spots {
 		if x := &p.Spots[i]; x.Fills() {
@@ -136,7 +144,7 @@ func (l *Landings) UnplanLayers(v *env.Env, s *store.Store, p *Plan) {
 	p.begun = p.begun[:0]
 }
 
-// RedeemLayers has the next grant take the pages that were promised for a plan.
+// RedeemLayers releases the promises of the pages that a plan needs, so that the next grant can take these pages.
 func (l *Landings) RedeemLayers(v *env.Env, p *Plan) {
 	for i := range p.Spots {
 		if x := &p.Spots[i]; x.Fills() {
@@ -145,14 +153,14 @@ func (l *Landings) RedeemLayers(v *env.Env, p *Plan) {
 	}
 }
 
-// granted notes the grant in the places that it is over.
+// granted records the grant in the bundle places that it covers.
 func (l *Landings) granted(v *env.Env, x *Landing) {
 	for _, at := range x.fills {
 		l.Bundles.Granted(v, at, x.ID)
 	}
 }
 
-// clearLayers ends the bundles of which a layer did not land under a grant that has ended.
+// clearLayers ends each bundle of which a layer did not land under a grant that has ended.
 func (l *Landings) clearLayers(v *env.Env, s *store.Store, x *Landing) {
 	for position, at := range x.fills {
 		x.fills[position] = 0
@@ -167,8 +175,8 @@ func (l *Landings) clearLayers(v *env.Env, s *store.Store, x *Landing) {
 	}
 }
 
-// EndBundle ends a bundle that is not whole, if it is there still, and takes back what is granted of it: what of that
-// lands all the same is not taken.
+// EndBundle ends a bundle that is not whole, if it still exists, and revokes the grants on its pages. A layer that
+// lands after this is not taken.
 func (l *Landings) EndBundle(v *env.Env, s *store.Store, h table.Handle) {
 	if !l.Bundles.Stands(h) {
 		return
@@ -184,7 +192,8 @@ func (l *Landings) EndBundle(v *env.Env, s *store.Store, h table.Handle) {
 	l.grants = l.grants[:first]
 }
 
-// EndBundles ends those whose runs are over, as many as this step has work for, and says whether there are more.
+// EndBundles ends bundles of runs that are over, as many as the work budget of the step allows. EndBundles reports
+// whether there are more.
 func (l *Landings) EndBundles(v *env.Env, s *store.Store) (more bool) {
 	for h := l.Bundles.Condemned(); h != 0; h = l.Bundles.Condemned() {
 		if !v.Work.Left() {

@@ -8,37 +8,38 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Plan is what becomes of each key of a batch: it is ready, it shares the page of the same key before it, or it
-// gets a page of the grant to come. It holds until the next one is made.
+// A Plan says for each key of a batch whether the chunk is ready, shares the page of the same key earlier in the batch,
+// or gets a page of the grant that follows. A plan is valid until the next plan is made.
 type Plan struct {
 	Spots   []Spot
-	Hashes  []uint64 // of the keys
-	Lengths []uint32 // of the pages needed
-	// Unpromised: a chunk was ready, and there was no room to promise it.
+	Hashes  []uint64 // hashes of the keys
+	Lengths []uint32 // lengths in bytes of the pages that are needed
+	// Unpromised reports that a chunk was ready and could not be promised, because the class has no claim left.
 	Unpromised bool
-	begun      []table.Handle // bundles
+	begun      []table.Handle // the bundles that the plan began
 }
 
-// A Spot is what becomes of one key.
+// A Spot is the plan for one key.
 type Spot struct {
 	entry  store.Entry
 	Ready  bool
 	Repeat int // the position of the same key earlier in the batch, or -1
-	Page   int // position in the grant
+	Page   int // the position of the page in the grant
 }
 
-// Fills says that the page that the key gets is for it first: a repetition shares it.
+// Fills reports whether the key gets a page of its own. A repetition of a key shares the page of the first one.
 func (x *Spot) Fills() bool { return !x.Ready && x.Repeat < 0 }
 
-// Fresh is the number of pages that the batch needs.
+// Fresh returns the number of pages that the batch needs.
 func (p *Plan) Fresh() uint32 { return uint32(len(p.Lengths)) }
 
-// What is a hash of the keys, in order, and of how many tokens the last one has.
+// What returns a hash of the keys, in order, and of the token count of the last chunk.
 func (p *Plan) What(lastTokens uint32) uint64 { return Sum(p.Hashes, lastTokens) }
 
-// Plan finds out what becomes of each key, beginning a fill for each new one, which Unplan or a landing ends.
-// A key that stands twice in the batch shares one page. With dedup, a chunk that is ready needs none, if a claim on it
-// can be kept until its request comes: else it would be promised and might be gone.
+// Plan plans each key of a batch. Plan begins a fill for each key that needs a page; Unplan or the landing ends the
+// fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if a claim
+// can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the chunk
+// would be promised and might be gone when the request comes.
 func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uint32, dedup bool) *Plan {
 	p := &l.plan
 	p.Spots, p.Lengths, p.Hashes = p.Spots[:0], p.Lengths[:0], p.Hashes[:0]
@@ -50,10 +51,10 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 		p.Hashes = append(p.Hashes, hash)
 		length := uint32(l.cfg.PageBytes)
 		if i == len(keys)-1 {
-			length = uint32(l.cfg.TokenBytes * uint64(lastTokens)) // checked on arrival
+			length = uint32(l.cfg.TokenBytes * uint64(lastTokens)) // checked when the message arrives
 		}
 		h := s.Find(hash, key)
-		// Whatever became of a key, it has an entry from its first place in the batch on.
+		// Each key has an entry from its first position in the batch on, whatever was planned for the key.
 		if first, again := s.Noted(h); again {
 			x := p.Spots[first]
 			x.Repeat = first
@@ -84,9 +85,10 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 	return p
 }
 
-// Fits says whether a class may have the pages of a pool that the batch needs now, and has them free. That comes last:
-// nothing else may stand in the way when a cache gives up chunks for it. It does not give up what the batch found
-// ready, which is promised next.
+// Fits reports whether a class may have the pages of the pool that the batch needs, and whether these pages are free or
+// can be made free by evicting cached chunks. Fits must be the last check, so that no chunk is evicted for a batch that
+// is refused for another reason. Chunks that the batch found ready are not evicted, because these chunks are promised
+// next.
 func (p *Plan) Fits(v *env.Env, s *store.Store, of *memory.Pool, class int) bool {
 	n := p.Fresh()
 	if n == 0 {
@@ -104,7 +106,7 @@ func (p *Plan) Fits(v *env.Env, s *store.Store, of *memory.Pool, class int) bool
 	return s.MakeRoom(v, of, n, stay)
 }
 
-// Unplan takes back the fills that planFor began.
+// Unplan ends the fills that Plan began.
 func (p *Plan) Unplan(v *env.Env, s *store.Store) {
 	for i := range p.Spots {
 		if x := &p.Spots[i]; x.Fills() {
@@ -114,7 +116,7 @@ func (p *Plan) Unplan(v *env.Env, s *store.Store) {
 	}
 }
 
-// ClaimReady claims for a request the chunks that are here already, and adds their indexes to a list.
+// ClaimReady claims for a request the chunks that are ready already, and appends their indexes to already.
 func (p *Plan) ClaimReady(v *env.Env, s *store.Store, class int, request uint64, already []int64) []int64 {
 	for i := range p.Spots {
 		if x := &p.Spots[i]; x.Ready {
@@ -128,10 +130,11 @@ func (p *Plan) ClaimReady(v *env.Env, s *store.Store, class int, request uint64,
 	return already
 }
 
+// more is the odd multiplier with which Sum mixes the hashes.
 const more = 0x9E3779B97F4A7C15
 
-// Sum names keys whose hashes are known: in order, with how many tokens the last one has. A retry names those of its
-// first attempt.
+// Sum returns a hash of keys, given the hashes of the keys: of the order, and of the token count of the last chunk. A
+// retry must have the same sum as the first attempt.
 func Sum(hashes []uint64, lastTokens uint32) uint64 {
 	sum := uint64(lastTokens)
 	for _, hash := range hashes {

@@ -9,26 +9,27 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
+// state is the progress of a half.
 type state uint8
 
 const (
 	empty state = iota
 	reading
-	full // everything of it was read
+	full // all items of the batch were read
 	scattering
 )
 
-// A half is one of the two places for a batch: batch k is in half k mod 2, from the
-// submission of its reads to the end of its scatter.
+// A half is one of the two places of a fetch for a batch. Batch k is in half k mod 2 from the submission of its reads
+// until its scatter has ended. Invariant: reads are submitted only into an empty half (S15).
 type half struct {
 	state state
 	first uint32
-	pages []effects.Page // of its items, in order; local and staging pages
-	reads uint32         // not settled
+	pages []effects.Page // the pages of the items, in order: local pages and staging pages
+	reads uint32         // number of reads that have not settled
 }
 
-// pump moves a fetch on. The next reads are submitted before the scatter that runs beside
-// them (so that neither waits for the other), but only into an empty half (property S15).
+// pump makes progress with a fetch. pump submits the next reads before the scatter that runs in parallel, so that
+// neither waits for the other, but only into an empty half (S15).
 func (p *Pipeline) pump(v *env.Env, of Rights, h table.Handle, f *fetch) {
 	for p.load(v, of, h, f) {
 	}
@@ -44,8 +45,9 @@ func (p *Pipeline) pump(v *env.Env, of Rights, h table.Handle, f *fetch) {
 	}
 }
 
-// load begins the fetch's next batch, if there is a place for it. One batch is read at a
-// time: two would share the bandwidth, and the first scatter begin later.
+// load begins the fetch's next batch if there is an empty half, and reports whether it did. Only one batch is read at a
+// time, because two would share the bandwidth, and the first scatter would begin later. If the lease or the link of a
+// source is gone, load fails the fetch.
 func (p *Pipeline) load(v *env.Env, of Rights, h table.Handle, f *fetch) bool {
 	b := &f.halves[f.loaded&1]
 	if f.delivered || b.state != empty || f.halves[(f.loaded+1)&1].state == reading {
@@ -66,7 +68,8 @@ func (p *Pipeline) load(v *env.Env, of Rights, h table.Handle, f *fetch) bool {
 			v.Out.Mark(Marks.LeaseOver)
 			p.fail(v, h, f, effects.Expired, s.why("kvf_lease_ns", "over before it was read"))
 			return false
-		case slices.Contains(p.lost, s.Link) || !v.Leads(s.Link): // It is condemned, and the pass has not come to it.
+		case slices.Contains(p.lost, s.Link) || !v.Leads(s.Link):
+			// The link is gone. The sweep may not have reached this fetch yet.
 			p.fail(v, h, f, effects.PeerLost, s.why("data plane", "gone"))
 			return false
 		}
@@ -100,8 +103,9 @@ func (p *Pipeline) load(v *env.Env, of Rights, h table.Handle, f *fetch) bool {
 	return true
 }
 
-// cut is the length of the next batch. Local items at its start are a batch of their own: they
-// wait for no read, and need no staging. Otherwise it has up to depth items of both kinds.
+// cut returns the number of items in the next batch. Local items at the start are a batch of their own, because they
+// wait for no read and need no staging page. Otherwise the batch has up to depth items of both kinds. cut returns 0 if
+// the first item is remote and no staging page is idle.
 func (p *Pipeline) cut(f *fetch) uint32 {
 	rest := f.items[f.next:]
 	n := 0
@@ -122,8 +126,8 @@ func (p *Pipeline) cut(f *fetch) uint32 {
 	return uint32(n)
 }
 
-// read submits one read for all items of the batch that lie at one source: a peer, its link
-// and its grant belong together, and a batch may have several of them.
+// read submits one read for all items of a batch that are at the same source. A batch may have several sources; each
+// source has its own peer, link and grant.
 func (p *Pipeline) read(
 	v *env.Env, of Rights, h table.Handle, f *fetch, from uint32, batch []Item, pages []effects.Page,
 ) {

@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// OnTransferDone handles the end of a read. What ended after our right to read is not
-// believed, whatever the device says (rule M4).
+// OnTransferDone handles the end of a read. A read that ended after the right to read counts as failed, whatever the
+// device reports (rule M4).
 func (p *Pipeline) OnTransferDone(v *env.Env, of Rights, ref kernel.Ref, ev *effects.TransferDone) {
 	f := p.fetches.Get(ref.Subject)
 	s := &f.sources[ref.Attempt]
@@ -35,13 +35,15 @@ func (p *Pipeline) OnTransferDone(v *env.Env, of Rights, ref kernel.Ref, ev *eff
 	p.tidy(v, ref.Subject, f)
 }
 
-// OnSettled handles the late word that a read touches nothing any more.
+// OnSettled handles the later report that a read touches nothing any more.
 func (p *Pipeline) OnSettled(v *env.Env, ref kernel.Ref) {
 	f := p.fetches.Get(ref.Subject)
 	p.settle(f, &f.sources[ref.Attempt])
 	p.tidy(v, ref.Subject, f)
 }
 
+// settle records that a read touches nothing any more. With the last read of a batch the half is full, or, after the
+// delivery, empty.
 func (p *Pipeline) settle(f *fetch, s *source) {
 	s.read = 0
 	b := &f.halves[(s.batch-1)&1]
@@ -81,7 +83,8 @@ func (p *Pipeline) OnScattered(v *env.Env, of Rights, ref kernel.Ref, ev *effect
 	p.tidy(v, h, f)
 }
 
-// Source is what a read is of: one that ended as PeerLost or Stale has shown its link to be of no use.
+// Source returns the source of a read. A read that ended as PeerLost or Stale has shown that the link of the source is
+// of no use.
 func (p *Pipeline) Source(ref kernel.Ref) Source {
 	return p.fetches.Get(ref.Subject).sources[ref.Attempt].Source
 }

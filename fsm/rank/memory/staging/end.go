@@ -6,14 +6,14 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// end fails a fetch from outside its own progress.
+// end fails a fetch because of an event outside the fetch's own progress.
 func (p *Pipeline) end(v *env.Env, h table.Handle, f *fetch, code effects.Code, why effects.Why) {
 	p.fail(v, h, f, code, why)
 	p.tidy(v, h, f)
 }
 
-// fail ends a fetch as a whole: the engine has to compute all of it. Only the first cause
-// is told. Its reads are cancelled; what they or a scatter still touch comes back later.
+// fail ends a fetch as a whole: the engine must compute all chunks. Only the first cause is reported. The reads in
+// flight are cancelled; the pages that they or a scatter still touch are released later.
 func (p *Pipeline) fail(v *env.Env, h table.Handle, f *fetch, code effects.Code, why effects.Why) {
 	if f.delivered {
 		return
@@ -33,8 +33,8 @@ func (p *Pipeline) fail(v *env.Env, h table.Handle, f *fetch, code effects.Code,
 	p.releaseLocal(f, f.next, uint32(len(f.items)))
 }
 
-// deliver gives the fetch its one outcome. Held says that a scatter still stores into the
-// engine's memory. Reads that go on store into staging pages, which never were the engine's.
+// deliver gives a fetch its only outcome. Held means that a scatter still stores into the engine's memory (M8). Reads
+// that go on do not count, because they store into staging pages, which never belonged to the engine.
 func (p *Pipeline) deliver(v *env.Env, h table.Handle, f *fetch, code effects.Code, why *effects.Why) {
 	f.delivered = true
 	v.Timers.Stop(&f.timer)
@@ -49,12 +49,13 @@ func (p *Pipeline) deliver(v *env.Env, h table.Handle, f *fetch, code effects.Co
 	p.report(Ended, f, 0, code)
 }
 
-// why is what is said of a fetch that failed over one of its sources.
+// why returns the reason for a failure because of a source.
 func (s *source) why(field, ours string) effects.Why {
 	return effects.Why{Name: s.Name, Peer: s.Peer, Stage: effects.StageTransfer, Field: field, Ours: ours}
 }
 
-// state is what is said of a fetch that was ended from outside: how far it was, and of whom it read.
+// state describes a fetch that is ended from outside: the stage of the fetch, and the first source that it was still
+// reading.
 func (f *fetch) state() effects.Why {
 	for i := range f.sources {
 		if s := &f.sources[i]; s.read != 0 || s.unread > 0 {
@@ -75,11 +76,12 @@ func (p *Pipeline) retire(f *fetch, b *half) {
 	b.state, b.pages = empty, b.pages[:0]
 }
 
-// tidy gives back what the fetch has no more use for, and forgets it when that is all.
+// tidy releases everything that a fetch has no more use for, and removes the fetch when nothing is left.
 func (p *Pipeline) tidy(v *env.Env, h table.Handle, f *fetch) {
 	p.trim(v, f)
 	p.releaseSources(f)
-	if p.fetches.Listed(h) && f.staged >= p.wants(f) { // It never wants more again than it does now.
+	// The fetch never wants more pages later than now.
+	if p.fetches.Listed(h) && f.staged >= p.wants(f) {
 		p.fetches.Unlink(&p.short, h)
 	}
 	if f.delivered && f.halves[0].state == empty && f.halves[1].state == empty {

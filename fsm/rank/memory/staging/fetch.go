@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Fetch is one command of the engine: items in the order in which it wants them. Its
-// slices are borrowed for the call.
+// A Fetch is a fetch command of the engine. Items are in the order in which the engine wants the chunks. The slices are
+// borrowed for the call.
 type Fetch struct {
 	Ticket   effects.Ticket
 	Deadline effects.Time
@@ -18,9 +18,9 @@ type Fetch struct {
 	Sources  []Source
 }
 
-// An Item is one chunk. It lies in the local page Local, which the caller keeps as it is
-// until LocalReleased names Pin; or, where Local has no generation, in the page Remote of
-// the source with this position in Fetch.Sources, and has Length bytes.
+// An Item is a chunk of a fetch. If Local has a generation, the chunk is in that local page, which the caller keeps
+// unchanged until a LocalReleased report names Pin. Otherwise the chunk is in the page Remote of the source at index
+// Source of Fetch.Sources, and has Length bytes.
 type Item struct {
 	Local  effects.Page
 	Pin    table.Handle
@@ -31,34 +31,37 @@ type Item struct {
 
 func (it *Item) local() bool { return it.Local.Generation != 0 }
 
-// A Source is one grant to read, of one peer: a transfer context. ID is the caller's own
-// name for it. Since is when it was given at the earliest; until when it may be read its Rights say.
+// A Source is a read lease that a peer has granted. ID is the caller's handle of the lease.
 type Source struct {
 	ID    table.Handle
-	Name  string // what the peer calls itself, for people
+	Name  string // the peer's name for itself, for messages to people
 	Link  effects.Link
 	Peer  effects.Incarnation
 	Grant effects.GrantID
-	Since effects.Time `snap:"skip"` // when it was lent, at the earliest: for drivers
+	// Since is the earliest time at which the lease may have begun, for drivers. Rights has the end of the lease.
+	Since effects.Time `snap:"skip"`
 }
 
-// Rights say when our right to read from a source ends, by our clock (rule M4), renewals included. Who has them is
-// asked when it matters: so a renewal looks for no fetch. A source has one as long as it was not reported on.
+// Rights is the interface through which the pipeline asks when the right to read from a source ends, by the clock of
+// this rank and with renewals (rule M4). The pipeline asks at the time of use, so a renewal does not have to find the
+// fetches. A source has a right until the source is reported as released.
 type Rights interface {
 	NotAfter(source table.Handle) effects.Time
 }
 
+// A source is a Source of a fetch in progress. Invariant: a source is reported as released only when no read of it is
+// in flight.
 type source struct {
 	Source
-	unread   uint32       // items whose read was not submitted
-	read     effects.Corr // the one read of it that was not settled
-	done     bool         // that read was completed, but not settled
-	batch    uint32       // that read's batch, counted from 1
-	released bool
+	unread   uint32       // items for which no read was submitted
+	read     effects.Corr // the read of the source that has not settled; zero: none
+	done     bool         // the read has completed, but has not settled
+	batch    uint32       // the batch of the read, counted from 1
+	released bool         // the source was reported as released
 }
 
-// A fetch's outcome and its end are two things: after Deliver it stays as a ghost
-// until nothing touches its pages.
+// A fetch is a command in progress. The outcome of a fetch and the end of a fetch are different events: after Deliver
+// the fetch stays in the table until nothing touches the fetch's pages.
 type fetch struct {
 	ticket    effects.Ticket
 	deadline  effects.Time
@@ -66,23 +69,24 @@ type fetch struct {
 	items     []Item
 	sources   []source
 	idle      []effects.Page // staging pages that nothing touches
-	staged    uint32         // staging pages, idle ones included
-	unread    uint32         // remote items whose read was not submitted
+	staged    uint32         // staging pages, including the idle pages
+	unread    uint32         // remote items for which no read was submitted
 	halves    [2]half
-	next      uint32 // the first item that is in no batch yet
-	loaded    uint32 // batches that were begun
-	scattered uint32 // batches that have left
-	lent      int    // sources before this one were reported on
-	begun     uint32 // none from this one on was read of
-	looked    bool   // those that nothing is to be read of were reported on
+	next      uint32 // the first item that is not in any batch yet
+	loaded    uint32 // number of batches that were begun
+	scattered uint32 // number of batches that were scattered
+	lent      int    // all sources before this index were reported as released
+	begun     uint32 // no source from this index on was read
+	looked    bool   // the sources without anything to read were reported as released
 	delivered bool
 	held      bool // delivered with Held: a Return is due
 }
 
+// ticketHash returns the hash of a ticket.
 func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
 
-// Open takes a fetch. With OK it is the room's: it is delivered by its deadline, perhaps in
-// this very call, and everything it lent is reported on. Otherwise nothing has happened.
+// Open accepts a fetch. With OK the pipeline owns the fetch: it will be delivered by its deadline, perhaps during this
+// call, and everything that the caller lent will be reported. With any other code nothing has happened.
 func (p *Pipeline) Open(v *env.Env, of Rights, c *Fetch) (effects.Code, effects.Why) {
 	if code, why := p.check(v, c); code != effects.OK {
 		return code, why
@@ -124,6 +128,7 @@ func (p *Pipeline) Open(v *env.Env, of Rights, c *Fetch) (effects.Code, effects.
 	return effects.OK, effects.Why{}
 }
 
+// check returns OK, or the reason why a fetch is refused.
 func (p *Pipeline) check(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
 	switch {
 	case p.draining:
@@ -152,11 +157,12 @@ func (p *Pipeline) check(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
 	return effects.OK, effects.Why{}
 }
 
+// senseless returns the reason for refusing an item that cannot be right.
 func senseless(i int) effects.Why {
 	return effects.Why{Field: "chunk " + strconv.Itoa(i), Theirs: "senseless"}
 }
 
-// Abort ends the fetch of this command as Cancelled, and says whether there was one to end.
+// Abort ends the fetch of a command as Cancelled. Abort reports whether there was a fetch without an outcome.
 func (p *Pipeline) Abort(v *env.Env, t effects.Ticket) bool {
 	h := p.find(t)
 	f := p.fetches.Get(h)
@@ -168,6 +174,7 @@ func (p *Pipeline) Abort(v *env.Env, t effects.Ticket) bool {
 	return true
 }
 
+// find returns the fetch of a ticket, or zero.
 func (p *Pipeline) find(t effects.Ticket) table.Handle {
 	for q := p.byTicket.Seek(ticketHash(t)); q.Found(); q = p.byTicket.Next(q) {
 		if p.fetches.Get(q.Handle()).ticket == t {

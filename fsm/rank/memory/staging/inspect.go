@@ -6,32 +6,32 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Situation is what something in this room is in, for those who count what was
-// tried. It decides nothing.
+// A Situation is the state of a fetch, for tools that count which situations were tested. It has no influence on
+// behaviour.
 type Situation uint8
 
-// Situations. Delivered fetches stay until nothing touches their pages.
+// The situations. A delivered fetch stays until nothing touches its pages.
 const (
-	Gone       Situation = iota // what was meant is no more, or never was
-	Waiting                     // it has no staging page, and moves nothing
-	Reading                     // and nothing is scattered
-	Scattering                  // and nothing is read
+	Gone       Situation = iota // the fetch is gone, or never existed
+	Waiting                     // the fetch has no staging page, and moves nothing
+	Reading                     // and no scatter is in progress
+	Scattering                  // and no read is in progress
 	Overlapping
 	DeliveredReading
 	DeliveredScattering
 	DeliveredOverlapping
 )
 
-// SituationNames are the names of the situations, in their order.
+// SituationNames returns the names of the situations, in order.
 func SituationNames() []string {
 	return []string{"gone", "fetch waiting", "fetch reading", "fetch scattering", "fetch overlapping",
 		"delivered fetch reading", "delivered fetch scattering", "delivered fetch overlapping"}
 }
 
-// SituationOf is that of the fetch that a command means.
+// SituationOf returns the situation of the fetch of a command.
 func (p *Pipeline) SituationOf(t effects.Ticket) Situation { return p.situation(p.find(t)) }
 
-// SituationFor is that of what a completion or a deadline is for.
+// SituationFor returns the situation of the fetch that a completion or a deadline belongs to.
 func (p *Pipeline) SituationFor(ref kernel.Ref) Situation { return p.situation(ref.Subject) }
 
 func (p *Pipeline) situation(h table.Handle) Situation {

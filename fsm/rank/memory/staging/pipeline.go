@@ -1,11 +1,18 @@
-// Package staging is the room through which a receiver's engine fetches chunks whose bytes
-// are still at their senders (delayed pull). It reads them into a few staging pages and
-// hands them to the engine's device code batch by batch, reading one batch while the one
-// before it is scattered.
+// Package staging implements fetches: a receiver's engine fetches chunks that are still at the senders (delayed pull).
+// The pipeline reads the chunks into a few staging pages and hands them to the engine's device code (scatter) batch by
+// batch. It reads a batch while the preceding batch is scattered.
 //
-// The room knows no keys and no links: a fetch is made of plain values. Three things come
-// back, each exactly once: a Deliver for the command, a [Report] for everything that the
-// caller lent, and each staging page to the pool once nothing can touch it.
+// The package knows no keys and manages no links: a fetch consists of plain values. A caller may rely
+// on the following. Three things come back, each exactly once:
+//
+//   - a Deliver for the command,
+//   - a [Report] for everything that the caller lent to the fetch (sources and local pages),
+//   - each staging page to the pool, when nothing can touch the page any more (M1).
+//
+// Example: a fetch of five remote chunks has four staging pages and a depth of two. Chunks 0 and 1 are read into half
+// 0. While half 0 is scattered, chunks 2 and 3 are read into half 1. When the scatter of half 0 has ended, the half is
+// empty, and chunk 4 is read into half 0 while half 1 is scattered. After the scatter of chunk 4 the command is
+// delivered as OK.
 package staging
 
 import (
@@ -15,46 +22,48 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Config is the part of the rank's configuration that the room needs.
+// Config is the part of the rank's configuration that the package needs.
 type Config struct {
 	PageBytes uint64
-	// Depth is the most items that one batch reads: half the staging pages of one fetch.
+	// Depth is the largest number of items in a batch: half of the staging pages of a fetch.
 	Depth uint32
-	// StagingMax bounds the staging pages of all fetches together. One page is enough, but
-	// then nothing overlaps: a batch is read when the one before it was scattered.
+	// StagingMax is the limit of the staging pages of all fetches together. A single page is enough, but then nothing
+	// overlaps: a batch is read only after the preceding batch was scattered.
 	StagingMax uint32
-	ItemsMax   uint32 // of one fetch
-	SourcesMax uint32 // of one fetch
-	FetchesMax uint32 // waiting, running, and delivered ones that something still touches
+	ItemsMax   uint32 // limit of items in a fetch
+	SourcesMax uint32 // limit of sources in a fetch
+	// FetchesMax is the limit of fetches: those that wait, those that run, and those that were delivered while
+	// something still touches their pages.
+	FetchesMax uint32
 }
 
-// DepthOf is the depth for staging of poolBytes in all: two buffers of as many pages.
-// Where not even two pages fit it is 1.
+// DepthOf returns the depth for poolBytes of staging memory in all, in two buffers of equally many pages. DepthOf
+// returns 1 if not even two pages fit.
 func DepthOf(poolBytes, pageBytes uint64) uint32 {
 	return uint32(min(max(1, poolBytes/(2*max(1, pageBytes))), 1<<31))
 }
 
-// Pipeline is the room.
+// Pipeline is the table of fetches of a rank.
 type Pipeline struct {
 	cfg      Config
 	fetches  table.Slab[fetch]
 	byTicket table.Index
 	short    table.List // fetches that want more staging pages than they have, oldest first
-	staged   uint32     // staging pages of all fetches
-	most     uint32     // the most that there ever were
+	staged   uint32     // staging pages of all fetches together
+	most     uint32     // the largest value of staged so far
 	draining bool
-	lost     []effects.Link // of which fetches may still want to read
-	losing   kernel.Sweep   // ends those
+	lost     []effects.Link // lost links that fetches may still need
+	losing   kernel.Sweep   // the sweep that ends these fetches
 
 	reports
 
 	pairs []effects.Pair `snap:"scratch"`
 }
 
-// New returns the room.
+// New returns an empty pipeline.
 func New(cfg Config) Pipeline { return new(Pipeline).Emptied(cfg) }
 
-// Emptied returns what New does, in the memory of p, which is not used any more.
+// Emptied returns what New returns, and reuses the memory of p. The caller must not use p afterwards.
 func (p *Pipeline) Emptied(cfg Config) Pipeline {
 	cfg.StagingMax = max(1, cfg.StagingMax)
 	cfg.Depth = max(1, min(cfg.Depth, cfg.StagingMax/2))
@@ -64,7 +73,7 @@ func (p *Pipeline) Emptied(cfg Config) Pipeline {
 	}
 }
 
-// Kinds of this room's completions and deadlines.
+// The kinds of completions and deadlines of this package.
 const (
 	kindRead uint8 = iota + 1
 	kindScatter
@@ -72,23 +81,23 @@ const (
 	timerFetch uint8 = 1 // when a fetch must have its outcome
 )
 
-// Short is the number of fetches that want more staging pages than they have.
+// Short returns the number of fetches that want more staging pages than they have.
 func (p *Pipeline) Short() int { return p.short.Len() }
 
-// Staged is the number of staging pages in use.
+// Staged returns the number of staging pages in use.
 func (p *Pipeline) Staged() uint32 { return p.staged }
 
-// StagedMost is the most staging pages that ever were in use at a time.
+// StagedMost returns the largest number of staging pages that were ever in use at the same time.
 func (p *Pipeline) StagedMost() uint32 { return p.most }
 
-// Left counts what a drain still waits for.
+// Left returns the number of fetches for which a drain still waits.
 func (p *Pipeline) Left() int { return p.fetches.Len() }
 
-// Drain refuses new fetches.
+// Drain makes Open refuse new fetches.
 func (p *Pipeline) Drain() { p.draining = true }
 
-// DrainAt ends the fetch at a slot if it has no staging page yet, and says whether there is such a slot. The others go
-// on until their own deadlines.
+// DrainAt ends the fetch at a slot if the fetch has no staging page yet, and reports whether there is such a slot.
+// Fetches with staging pages go on until their deadlines.
 func (p *Pipeline) DrainAt(v *env.Env, slot int32) bool {
 	if h := p.fetches.At(slot); h != 0 && p.fetches.Listed(h) {
 		if f := p.fetches.Get(h); f.staged == 0 {
@@ -99,7 +108,7 @@ func (p *Pipeline) DrainAt(v *env.Env, slot int32) bool {
 	return slot < p.fetches.Slots()
 }
 
-// OnTimer handles this room's deadlines.
+// OnTimer handles the deadline of a fetch: the fetch ends as Expired.
 func (p *Pipeline) OnTimer(v *env.Env, ref kernel.Ref) {
 	f := p.fetches.Get(ref.Subject)
 	f.timer = 0

@@ -5,36 +5,36 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// ReportKind says what a Report tells.
+// ReportKind is the kind of a Report.
 type ReportKind uint8
 
-// Kinds of reports.
+// The kinds of reports.
 const (
-	// SourceReleased: no read of the source is under way, nor will this fetch start one. Said
-	// once for each source, after the fetch's last read of it, or after its failure once
-	// those under way are settled.
+	// SourceReleased: no read of the source is in flight, and this fetch will not start another read of the source.
+	// Reported once for each source: after the fetch's last read of the source, or, if the fetch failed, when the reads
+	// in flight have settled.
 	SourceReleased ReportKind = iota + 1
-	// LocalReleased: the fetch does not touch the local page any more. Said once for each.
+	// LocalReleased: the fetch does not touch the local page any more. Reported once for each local page.
 	LocalReleased
-	// Ended: the fetch was given its outcome. Reports on what still is under way follow.
+	// Ended: the fetch has its outcome. Reports on what is still in flight follow.
 	Ended
 )
 
-// A Report tells the caller what came of something that it lent.
+// A Report tells the caller what happened to something that the caller lent.
 type Report struct {
 	Kind    ReportKind
 	Ticket  effects.Ticket
-	Subject table.Handle // the caller's own name of the source or the local item; zero for Ended
-	Code    effects.Code // Ended: the outcome
+	Subject table.Handle // the caller's handle of the source or of the local item; zero for Ended
+	Code    effects.Code // for Ended: the outcome
 }
 
-// reports are what the caller has not heard yet.
+// reports is the queue of reports that the caller has not taken yet.
 type reports struct {
 	list  []Report
-	taken int // that Next gave already
+	taken int // number of reports that Next has returned
 }
 
-// Next gives the oldest report that was not taken. The caller takes all before the step ends.
+// Next returns the oldest report that was not taken. The caller takes all reports before the step ends.
 func (p *reports) Next() (Report, bool) {
 	if p.taken == len(p.list) {
 		p.list, p.taken = p.list[:0], 0
@@ -44,11 +44,12 @@ func (p *reports) Next() (Report, bool) {
 	return p.list[p.taken-1], true
 }
 
+// report appends a report.
 func (p *reports) report(kind ReportKind, f *fetch, subject table.Handle, code effects.Code) {
 	p.list = append(p.list, Report{Kind: kind, Ticket: f.ticket, Subject: subject, Code: code})
 }
 
-// releaseLocal reports on the local items from up to, not including, to.
+// releaseLocal reports the release of the local items with indexes from (inclusive) to to (exclusive).
 func (p *reports) releaseLocal(f *fetch, from, to uint32) {
 	for i := from; i < to; i++ {
 		if it := &f.items[i]; it.local() {
@@ -57,11 +58,11 @@ func (p *reports) releaseLocal(f *fetch, from, to uint32) {
 	}
 }
 
-// releaseSources reports on the sources that the fetch is done with since it was last asked.
+// releaseSources reports the release of the sources that the fetch has finished with since the last call.
 func (p *reports) releaseSources(f *fetch) {
 	to := len(f.sources)
 	if f.looked && !f.delivered {
-		to = int(f.begun) // Of the others nothing was read yet.
+		to = int(f.begun) // no source from this index on was read yet
 	}
 	f.looked = true
 	for ; f.lent < to && f.sources[f.lent].released; f.lent++ {

@@ -7,21 +7,21 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about fetches. Zero means the default.
+// Settings is the part of a rank's configuration that concerns fetches. Zero means the default.
 type Settings struct {
-	// StagingPages of the pool are what fetches read into, two halves of a batch each: the pipeline's depth is half of
-	// it.
-	StagingPages uint32 // default Pages/8, at least 2
-	FetchesMax   uint32 // default 256 fetches open
+	// StagingPages is the number of pool pages that fetches may use for staging, in two halves. The depth of the
+	// pipeline is half of this number. Default Pages/8, at least 2.
+	StagingPages uint32
+	FetchesMax   uint32 // limit of open fetches; default 256
 }
 
-// Fill puts defaults where nothing is said, for so many pages.
+// Fill sets the defaults of fields that are zero, for the number of pages in the pool.
 func (s *Settings) Fill(pages uint32) {
 	kernel.Default(&s.StagingPages, min(max(2, pages/8), pages))
 	kernel.Default(&s.FetchesMax, 256)
 }
 
-// Check says what cannot work with so many pages.
+// Check returns an error if a setting cannot work with this number of pages.
 func (s *Settings) Check(pages uint32) error {
 	if s.StagingPages > pages {
 		return fmt.Errorf("rank: StagingPages is %d of %d pages: give at most all of them", s.StagingPages, pages)
@@ -30,8 +30,8 @@ func (s *Settings) Check(pages uint32) error {
 		kernel.Count{Name: "FetchesMax", Value: s.FetchesMax})
 }
 
-// Need is that of fetches: each has a deadline while it waits and one while it runs, one scatter, and a read for each
-// staging page at the most.
+// Need returns the resources that fetches need: each has a deadline while it waits and another while it runs, one
+// scatter, and at most one read for each staging page.
 func (s *Settings) Need() kernel.Need {
 	return kernel.Need{Deadlines: 2 * int(s.FetchesMax), Limits: effects.Limits{
 		Transfers: int(s.StagingPages), Scatters: int(s.FetchesMax), Commands: int(s.FetchesMax),

@@ -9,11 +9,13 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// All fetches there are may want to read one source, or over one link. So as many end in a step as it has work for.
+// This file ends the fetches that need a source or a link that is gone. All fetches may need the same source or link.
+// Therefore a step ends only as many as the work budget allows.
 
-// WithdrawFrom ends, with code, the fetches that still need a source whose grant is over, and
-// whose tickets are meant. Those that have read all they wanted from it go on. It says whether
-// all have ended: if not, it is called again in the next step.
+// WithdrawFrom ends, with code, the fetches that still need a source after the lease of the source is over.
+// WithdrawFrom considers only the fetches with tickets that satisfy meant. Fetches that have read everything they
+// wanted from the source go on. WithdrawFrom returns true when all these fetches have ended; otherwise the caller calls
+// it again in the next step.
 func (p *Pipeline) WithdrawFrom(
 	v *env.Env, id table.Handle, code effects.Code, meant func(effects.Ticket) bool,
 ) (all bool) {
@@ -24,7 +26,9 @@ func (p *Pipeline) WithdrawFrom(
 			!meant(p.fetches.Get(h).ticket) {
 			continue
 		}
-		if any && !v.Work.Left() { // One ends even if passing others over took it all: they would take it again.
+		// End at least one fetch, even if passing over the others has used up the work budget: the next step would pass
+		// over them again.
+		if any && !v.Work.Left() {
 			return false
 		}
 		any = true
@@ -37,8 +41,8 @@ func (p *Pipeline) WithdrawFrom(
 	return true
 }
 
-// OnLinkLost condemns the fetches that still need a source behind this link, and begins to end
-// them. No read is begun over it from now on.
+// OnLinkLost condemns the fetches that still need a source over this link, and begins to end them. From now on no read
+// over the link is begun.
 func (p *Pipeline) OnLinkLost(v *env.Env, link effects.Link) {
 	if p.fetches.Len() == 0 {
 		return
@@ -48,9 +52,8 @@ func (p *Pipeline) OnLinkLost(v *env.Env, link effects.Link) {
 	p.EndLost(v)
 }
 
-// EndLost goes on with that while there is work. The lost links are known until nobody is left
-// who may need them: one more for each step at the most, and a pass takes no more steps than
-// there are fetches.
+// EndLost goes on with ending condemned fetches, within the work budget. The lost links are recorded until no fetch can
+// need them: at most one more link for each step, and a pass takes at most as many steps as there are fetches.
 func (p *Pipeline) EndLost(v *env.Env) {
 	for p.losing.Under() {
 		ended := p.losing.Go(v.Work, 1, func(_ uint8, slot int32) kernel.Where {
@@ -67,6 +70,7 @@ func (p *Pipeline) EndLost(v *env.Env) {
 	p.lost = p.lost[:0]
 }
 
+// endLost ends the fetch h if the fetch still needs a lost link.
 func (p *Pipeline) endLost(v *env.Env, h table.Handle) {
 	s := p.sourceOf(v, h, func(s *source) bool { return slices.Contains(p.lost, s.Link) })
 	if s == nil {
@@ -78,8 +82,8 @@ func (p *Pipeline) endLost(v *env.Env, h table.Handle) {
 	p.end(v, h, f, effects.PeerLost, s.why("data plane", "gone"))
 }
 
-// sourceOf is the first source of a fetch that is one of these, and of which there are reads to do, or under way; nil
-// if there is none.
+// sourceOf returns the first source of a fetch that satisfies is and that has reads in flight or still to be submitted.
+// sourceOf returns nil if there is none, or if the fetch was delivered.
 func (p *Pipeline) sourceOf(v *env.Env, h table.Handle, is func(*source) bool) *source {
 	f := p.fetches.Get(h)
 	if f.delivered {

@@ -2,8 +2,8 @@ package staging
 
 import "github.com/kvferry/kvferry/fsm/rank/env"
 
-// wants is how many staging pages a fetch can use: two batches, or what it has left to read
-// beside what is in use already.
+// wants returns the number of staging pages that a fetch can use: two batches, or, if fewer, the unread items plus the
+// pages in use.
 func (p *Pipeline) wants(f *fetch) uint32 {
 	if f.delivered {
 		return 0
@@ -11,8 +11,8 @@ func (p *Pipeline) wants(f *fetch) uint32 {
 	return min(2*p.cfg.Depth, f.unread+f.staged-uint32(len(f.idle)))
 }
 
-// depth is the most items of the fetch's next batch: as configured, or while it is short
-// of pages so few that two batches fit in those that it has.
+// depth returns the limit of items in the fetch's next batch: the configured depth, or, while the fetch is short of
+// pages, so few that two batches fit into the pages of the fetch.
 func (p *Pipeline) depth(f *fetch) uint32 {
 	if f.staged >= p.wants(f) {
 		return p.cfg.Depth
@@ -20,11 +20,10 @@ func (p *Pipeline) depth(f *fetch) uint32 {
 	return max(1, f.staged/2)
 }
 
-// Admit gives staging pages to fetches that are short of them. It is called when pages
-// became free. First come, first served: the oldest takes all that it can use before the
-// next takes any. But it begins with what there is, be it one page, and with smaller
-// batches: pages that other commands hold may not come back in time to wait for them. It
-// gives as many as the step has work for, and the rest when it is called in the next one.
+// Admit gives staging pages to fetches that are short of pages. The caller calls Admit when pages became free. The
+// order is first come, first served: the oldest fetch takes all that it can use before the next fetch takes any page. A
+// fetch begins even with a single page, with smaller batches, because pages that other commands hold may not come back
+// in time. Admit gives only as many pages as the work budget of the step allows; the next call goes on.
 func (p *Pipeline) Admit(v *env.Env, of Rights) {
 	for h := p.short.Front(); h != 0 && v.StagedIn().Free() > 0 && p.staged < p.cfg.StagingMax; {
 		if !v.Work.Left() {
@@ -44,8 +43,8 @@ func (p *Pipeline) Admit(v *env.Env, of Rights) {
 	}
 }
 
-// Lacks is how many pages more Admit could give to fetches that are short, were they free. Each lacks one at least: so
-// it looks at no more of them than there are staging pages.
+// Lacks returns how many more pages Admit could give to fetches that are short, if the pages were free. Each of these
+// fetches lacks at least a page, so Lacks visits at most as many fetches as there are staging pages.
 func (p *Pipeline) Lacks() (n uint32) {
 	room := p.cfg.StagingMax - p.staged
 	for h := p.short.Front(); h != 0 && n < room; h = p.fetches.Next(h) {
@@ -55,15 +54,15 @@ func (p *Pipeline) Lacks() (n uint32) {
 	return min(n, room)
 }
 
-// take takes what there is of what the fetch wants, which is at least one page.
+// take takes the free pages that a fetch wants, and reports whether it took any.
 func (p *Pipeline) take(v *env.Env, f *fetch) bool {
 	wants := p.wants(f)
 	if f.staged >= wants {
 		return false
 	}
 	n := min(wants-f.staged, v.StagedIn().Free(), p.cfg.StagingMax-p.staged)
-	// Their one life lasts for all batches of the fetch: only reads of its own store
-	// into them, and none is under way when the next one is submitted.
+	// The pages keep one generation for all batches of the fetch. That is safe because only reads of this fetch store
+	// into the pages, and no read of a page is in flight when the next read is submitted.
 	was := len(f.idle)
 	f.idle = v.StagedIn().Take(n, f.idle)
 	for i := range f.idle[was:] {
@@ -77,7 +76,7 @@ func (p *Pipeline) take(v *env.Env, f *fetch) bool {
 	return true
 }
 
-// trim gives back the idle pages that the fetch has no more use for.
+// trim returns the idle pages to the pool for which the fetch has no more use.
 func (p *Pipeline) trim(v *env.Env, f *fetch) {
 	for wants := p.wants(f); f.staged > wants && len(f.idle) > 0; {
 		last := len(f.idle) - 1

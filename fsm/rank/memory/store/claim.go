@@ -8,20 +8,23 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A claim is the promise to a request that a ready chunk is kept for it.
+// A claim is the promise to a request that a ready chunk is kept for that request. Invariant: the page of an entry with
+// claims is not freed (M7).
 type claim struct {
-	request uint64 // hash of the request's id; 0 when it told none
-	ends    effects.Time
-	entry   int32 // its slot: an entry outlives its claims
-	beyond  int32 // plus one, the class whose share it is of; 0: it was the first on its page
-	older   int32 // in the line of all claims: slots, from 1
-	newer   int32
+	request uint64       // hash of the request id; 0: the claim names no request
+	ends    effects.Time // when the claim expires
+	entry   int32        // slot of the entry, which outlives its claims
+	// beyond is 1 + the class that the claim counts for. 0: the claim was the first on its page, and counts for no
+	// class.
+	beyond int32
+	older  int32 // neighbours in Store.line: slots, counted from 1; 0: none
+	newer  int32
 }
 
-// Claims is the number of claims.
+// Claims returns the number of claims.
 func (s *Store) Claims() int { return s.claims.Len() }
 
-// ClaimsOn is the number of claims on an entry; 0 if there is none. It is to look at only.
+// ClaimsOn returns the number of claims on an entry, and 0 if the entry is gone. Use it for inspection only.
 func (s *Store) ClaimsOn(h Entry) int {
 	if e := s.entries.Get(h); e != nil {
 		return e.claims.Len()
@@ -29,7 +32,8 @@ func (s *Store) ClaimsOn(h Entry) int {
 	return 0
 }
 
-// Beyond is how many claims beyond the first on their pages are counted, and how many there are; to look at only.
+// Beyond returns how many claims beyond the first on their pages are counted, and how many there really are. Use it for
+// inspection only.
 func (s *Store) Beyond() (counted, there int) {
 	for slot := range s.claims.Slots() {
 		if c := s.claims.At(slot); c != 0 && s.claims.Get(c).beyond != 0 {
@@ -39,12 +43,13 @@ func (s *Store) Beyond() (counted, there int) {
 	return s.beyond.All(), there
 }
 
-// ClaimsLeft is how many claims of class fit, whatever they are on.
+// ClaimsLeft returns how many more claims of a class certainly fit, on any entries.
 func (s *Store) ClaimsLeft(class int) int { return s.beyond.Left(class) }
 
-// Claim notes that a request expects the ready entry. The first claim on a page always fits, so what landed is kept;
-// one beyond is refused when class has its share of those: then the chunk may be gone when the request comes for it,
-// which is a miss, never wrong. A request that is told twice has one claim, from the second time on.
+// Claim keeps a ready entry for a request. The first claim on a page always fits, so a chunk that landed is kept. A
+// further claim is refused (false) when the class has used its share of such claims: then the chunk may be gone when
+// the request comes for it. That is a miss, and never wrong data. A request that claims the same entry again renews its
+// one claim.
 func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 	e := s.entries.Get(h)
 	c := s.ownClaim(h, e, request)
@@ -78,11 +83,11 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 	return true
 }
 
-// ownerHash is that of a key and a request, both of them hashes already.
+// ownerHash combines the hash of a key and the hash of a request.
 func ownerHash(hash, request uint64) uint64 { return hash ^ bits.RotateLeft64(request, 32) }
 
-// ownClaim is the claim of a request that is named, or zero. A chunk may be kept for as many requests as there are
-// claims: so they are not walked.
+// ownClaim returns the claim of a named request on an entry, or zero. ownClaim uses an index, because all claims of the
+// table may be on one entry.
 func (s *Store) ownClaim(h Entry, e *entry, request uint64) table.Handle {
 	if request == 0 {
 		return 0
@@ -96,8 +101,9 @@ func (s *Store) ownClaim(h Entry, e *entry, request uint64) table.Handle {
 	return 0
 }
 
-// Pin lets a reader use the ready page until Unpin. The reader's own claim ends with it: that of its
-// request, else the oldest one that names no request. A reader that names no request ends none.
+// Pin protects a ready page for a reader until Unpin. Pin also ends the reader's claim: the claim of the reader's
+// request, or else the oldest claim that names no request. A reader that names no request ends no claim. Pin panics if
+// the entry is not ready.
 func (s *Store) Pin(h Entry, request uint64, v *env.Env) {
 	e := s.entries.Get(h)
 	if !e.ready() {
@@ -111,6 +117,7 @@ func (s *Store) Pin(h Entry, request uint64, v *env.Env) {
 	}
 }
 
+// claimOf returns the claim that a reader for request uses up, or zero.
 func (s *Store) claimOf(h Entry, e *entry, request uint64) table.Handle {
 	if request == 0 {
 		return 0
@@ -123,7 +130,8 @@ func (s *Store) claimOf(h Entry, e *entry, request uint64) table.Handle {
 	return c
 }
 
-// Unpin ends a Pin; of an entry that nobody claims any more becomes what Retention says.
+// Unpin ends a Pin. Without further claims and pins, Retention decides about the page. Unpin panics if the entry is not
+// pinned.
 func (s *Store) Unpin(h Entry, v *env.Env) {
 	e := s.entries.Get(h)
 	if e == nil || e.pins == 0 {
@@ -133,10 +141,11 @@ func (s *Store) Unpin(h Entry, v *env.Env) {
 	s.Settle(h, v)
 }
 
-// Due ends the claims on an entry whose time is over, tells of them, and remembers that they lapsed. The page goes with
-// the last of them only if nobody reads it (Settle). All claims there are may be on one page: so many end in a step,
-// and for the oldest of the others the deadline is now. A claim whose time is over is good for its request until it
-// ends.
+// Due handles the deadline of the claims on an entry: it ends the claims that have expired, reports them (the fact
+// "lapsed"), and remembers the lapses. The page is freed with the last claim only if nobody reads it (Settle).
+//
+// All claims of the table may be on one page. Therefore a step ends only as many as the work budget allows, and the
+// deadline for the rest is now. An expired claim still serves its request until the claim is ended.
 func (s *Store) Due(h Entry, v *env.Env) {
 	hash := s.HashOf(h)
 	if n := s.expire(h, v); n > 0 {
@@ -145,6 +154,7 @@ func (s *Store) Due(h Entry, v *env.Env) {
 	}
 }
 
+// expire ends the expired claims on an entry, within the work budget, and returns their number.
 func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
 	e := s.entries.Get(h)
 	if e == nil {
@@ -165,7 +175,8 @@ func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
 	return expired
 }
 
-// ClaimAt says whose claim is at a slot, if one is, and whether there is such a slot.
+// ClaimAt returns the request of the claim at a slot. is reports whether there is a claim; more reports whether a sweep
+// of the slots has to go on.
 func (s *Store) ClaimAt(slot int32) (request uint64, is, more bool) {
 	if c := s.claims.At(slot); c != 0 {
 		return s.claims.Get(c).request, true, true
@@ -173,7 +184,7 @@ func (s *Store) ClaimAt(slot int32) (request uint64, is, more bool) {
 	return 0, false, slot < s.claims.Slots()
 }
 
-// EndClaimAt ends the claim at a slot, which is there. Nobody is told.
+// EndClaimAt ends the claim at a slot, which must exist. No lapse is reported.
 func (s *Store) EndClaimAt(slot int32, v *env.Env) {
 	c := s.claims.At(slot)
 	h := s.entries.At(s.claims.Get(c).entry)
@@ -182,9 +193,11 @@ func (s *Store) EndClaimAt(slot int32, v *env.Env) {
 	s.Settle(h, v)
 }
 
-// Close keeps nothing any more from now on but for claims and readers: the rank is shutting down.
+// Close stops the cache, because the rank is shutting down: from now on a page is kept only by claims, by pins, and by
+// the cache or the engine if they keep it already.
 func (s *Store) Close() { s.closing = true }
 
+// dropClaim removes a claim from all tables. The caller calls watch and Settle.
 func (s *Store) dropClaim(e *entry, c table.Handle) {
 	cl := s.claims.Get(c)
 	if cl.beyond != 0 {

@@ -5,11 +5,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/env"
 )
 
-// An engine may let the store have a page that it goes on using itself: it stays as it is, so peers may read it as
-// well. Such a page is not the cache's, and never given up to make room: the engine alone says when that ends.
+// This file handles pages that the engine shares with the store and goes on using itself. Such a page does not change,
+// so that peers may read it as well. The cache does not own the page and never evicts it: only the engine ends the
+// sharing.
 
-// Keep makes the engine's page the chunk of key until Withdraw, and says false if the key has another page already:
-// then nothing is kept. The store has a reference of its own to it. Room must hold.
+// Keep makes a page of the engine the chunk of a key until Withdraw. The store takes a reference of its own to the
+// page. Keep returns false, and keeps nothing, if the key has another page already. The caller has checked Room.
 func (s *Store) Keep(v *env.Env, hash uint64, key []byte, page effects.Page) (Entry, bool) {
 	h := s.need(hash, key)
 	e := s.entries.Get(h)
@@ -23,8 +24,8 @@ func (s *Store) Keep(v *env.Env, hash uint64, key []byte, page effects.Page) (En
 	return h, true
 }
 
-// Admit makes a page the chunk of key, and the caller's reference to it the store's. It says false if the key has a
-// page already: then nothing has changed. Room must hold.
+// Admit makes a page the chunk of a key. The store takes over the caller's reference. Admit returns false, and changes
+// nothing, if the key has a page already. The caller has checked Room.
 func (s *Store) Admit(v *env.Env, hash uint64, key []byte, page effects.Page) bool {
 	h := s.need(hash, key)
 	e := s.entries.Get(h)
@@ -37,8 +38,10 @@ func (s *Store) Admit(v *env.Env, hash uint64, key []byte, page effects.Page) bo
 	return true
 }
 
-// Withdraw ends Keep, and says whether the page is the engine's alone from now on. If not, somebody expects or reads
-// it: the chunk stays for those, is nobody's to begin with any more (Leaving), and is among Withdrawn when it has gone.
+// Withdraw ends Keep. Withdraw returns true if only the engine has the page from now on. Otherwise a request expects
+// the chunk or a reader uses it: the chunk stays for these, no other reader may begin with it (Leaving), and the key's
+// hash appears in Withdrawn when the store has dropped the page (M8). Withdraw panics if the engine does not keep the
+// page.
 func (s *Store) Withdraw(h Entry, v *env.Env) bool {
 	e := s.entries.Get(h)
 	if e == nil || e.keeper != engine {
@@ -53,20 +56,23 @@ func (s *Store) Withdraw(h Entry, v *env.Env) bool {
 	return true
 }
 
-// Kept says that the engine keeps a ready page here, and has not begun to take it back, nor has a drain.
+// Kept reports whether the engine keeps a ready page here. Kept returns false once Withdraw or a drain has begun to end
+// this.
 func (s *Store) Kept(h Entry) bool {
 	e := s.entries.Get(h)
 	return e != nil && e.keeper == engine
 }
 
-// Leaving says that the engine wants a ready page back: whoever has no pin and no claim of it begins nothing with it.
+// Leaving reports whether the engine wants its ready page back. A reader without a pin and without a claim must not
+// begin to use such a page.
 func (s *Store) Leaving(h Entry) bool {
 	e := s.entries.Get(h)
 	return e != nil && e.keeper == leaving
 }
 
-// Withdrawn are the hashes of keys whose pages are the engine's alone since HeardWithdrawn, that were not at Withdraw.
+// Withdrawn returns the hashes of the keys whose pages were given back to the engine after Withdraw had returned false,
+// since the last call of HeardWithdrawn.
 func (s *Store) Withdrawn() []uint64 { return s.news.withdrawn }
 
-// HeardWithdrawn says that the engine has heard.
+// HeardWithdrawn clears the list, after the engine was notified.
 func (s *Store) HeardWithdrawn() { s.news.withdrawn = s.news.withdrawn[:0] }

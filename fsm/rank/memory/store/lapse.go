@@ -5,16 +5,16 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A lapse is what is remembered of a claim whose time ended before its request came, by the hashes of key
-// and request: so that who comes later is told that the chunk was here.
+// A lapse is the record of a claim that expired before its request came. It has the hashes of key and request, so that
+// a request that comes later is told that the chunk was here.
 type lapse struct {
 	hash    uint64
 	request uint64
-	until   effects.Time
+	until   effects.Time // when the record expires
 }
 
-// lapses are the newest ones, those of longest ago first. There is one at most for a key and a request. Those whose
-// time is over count for nobody. They go a few at a time as others come, and never all at once.
+// lapses is the table of the newest lapses, oldest first. A key and a request have at most one lapse. Expired records
+// have no effect; a few of them are removed whenever a record is added, so that a step never removes all at once.
 type lapses struct {
 	slab    table.Slab[lapse]
 	byOwner table.Index
@@ -23,7 +23,7 @@ type lapses struct {
 	byKey   table.Index
 }
 
-// A lapsed is a key, by its hash, how many lapses on it are remembered, and until when the last of them is.
+// lapsed says of a key how many lapses are remembered, and when the last one of these expires.
 type lapsed struct {
 	hash  uint64
 	n     int
@@ -36,6 +36,7 @@ func (l *lapses) emptied(most int) lapses {
 	}
 }
 
+// forget removes a record.
 func (l *lapses) forget(h table.Handle) {
 	x := l.slab.Get(h)
 	l.byOwner.Remove(ownerHash(x.hash, x.request), h)
@@ -49,10 +50,11 @@ func (l *lapses) forget(h table.Handle) {
 	l.slab.Remove(h)
 }
 
-// atOnce is how many are forgotten as one comes: more than come, so there are soon none whose time is over.
+// atOnce is the number of expired records that are removed when a record is added. More than one are removed, so that
+// the table soon has no expired records.
 const atOnce = 4
 
-// expire forgets some of what is remembered for long enough.
+// expire removes up to atOnce expired records.
 func (l *lapses) expire(now effects.Time) {
 	for range atOnce {
 		h := l.order.Front()
@@ -63,7 +65,7 @@ func (l *lapses) expire(now effects.Time) {
 	}
 }
 
-// add remembers one, and forgets the oldest where there is no room.
+// add inserts a record. If the table is full, the oldest record is removed.
 func (l *lapses) add(now effects.Time, x lapse) {
 	l.drop(x.hash, x.request)
 	l.expire(now)
@@ -83,6 +85,7 @@ func (l *lapses) add(now effects.Time, x lapse) {
 	k.n, k.until = k.n+1, max(k.until, x.until)
 }
 
+// find returns the lapse of a request on a key, or zero.
 func (l *lapses) find(hash, request uint64) table.Handle {
 	for p := l.byOwner.Seek(ownerHash(hash, request)); p.Found(); p = l.byOwner.Next(p) {
 		if x := l.slab.Get(p.Handle()); x.hash == hash && x.request == request {
@@ -92,15 +95,16 @@ func (l *lapses) find(hash, request uint64) table.Handle {
 	return 0
 }
 
-// drop forgets a request's lapse on a key: it has a claim again.
+// drop removes the lapse of a request on a key, because the request has a claim again.
 func (l *lapses) drop(hash, request uint64) {
 	if h := l.find(hash, request); h != 0 {
 		l.forget(h)
 	}
 }
 
-// Lapsed says whether a claim on the key lapsed lately that a reader for request would have ended: its own, or one
-// that named no request; for a reader that names none, any. It is remembered for as long as the claim stood.
+// Lapsed reports whether a claim on the key has expired lately that a reader for request would have used up: the claim
+// of that request, or a claim that named no request. For a reader that names no request any lapse on the key counts. A
+// lapse is remembered for as long as the claim lasted.
 func (s *Store) Lapsed(now effects.Time, hash, request uint64) bool {
 	l := &s.lapses
 	if request == 0 {
@@ -110,7 +114,7 @@ func (s *Store) Lapsed(now effects.Time, hash, request uint64) bool {
 	return l.stands(now, hash, request) || l.stands(now, hash, 0)
 }
 
-// stands says whether a lapse is remembered, and not for long enough.
+// stands reports whether a lapse is remembered and has not expired.
 func (l *lapses) stands(now effects.Time, hash, request uint64) bool {
 	x := l.slab.Get(l.find(hash, request))
 	return x != nil && x.until > now

@@ -6,17 +6,18 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A line is all claims, in the order in which they end: all stand for the same time, so that is the order in which they
-// were made. One deadline is enough for all.
+// A line lists all claims in the order in which they expire. All claims last equally long, so that this is the order in
+// which they were made or renewed. One deadline is enough for all of them.
 type line struct {
-	oldest, newest int32          // slots of claims, from 1
-	watched        int32          // the oldest when the deadline was set
+	oldest, newest int32          // slots of claims, counted from 1; 0: none
+	watched        int32          // the value of oldest when the deadline was set
 	expiry         kernel.TimerID `snap:"set"`
 }
 
+// inLine returns the claim at a slot that is counted from 1.
 func (s *Store) inLine(slot int32) *claim { return s.claims.Get(s.claims.At(slot - 1)) }
 
-// join puts a claim at the end.
+// join appends a claim to the line. join panics if the preceding claim expires later.
 func (s *Store) join(c table.Handle) {
 	l, x, slot := &s.line, s.claims.Get(c), c.Slot()+1
 	if x.older, x.newer = l.newest, 0; l.newest == 0 {
@@ -30,7 +31,7 @@ func (s *Store) join(c table.Handle) {
 	l.newest = slot
 }
 
-// leave takes one out, wherever it stands.
+// leave removes a claim from any position of the line.
 func (s *Store) leave(c table.Handle) {
 	l, x := &s.line, s.claims.Get(c)
 	if x.older == 0 {
@@ -45,7 +46,8 @@ func (s *Store) leave(c table.Handle) {
 	}
 }
 
-// watch sets the deadline of the oldest claim. Whoever changed the line calls it, once it is done.
+// watch sets the deadline to the expiry of the oldest claim. Each function that changes the line calls watch when it is
+// done.
 func (s *Store) watch(v *env.Env) {
 	l := &s.line
 	if l.watched == l.oldest && (l.oldest == 0) == (l.expiry == 0) {

@@ -5,24 +5,24 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Location is a handle on one location of a key.
+// Location is a handle on one remote location of a key.
 type Location = table.Handle
 
-// A location is where a sender has a key's chunk for us to read: an item of an offer. The offer
-// is the caller's; here it is a name.
+// A location is a place at a sender from which the chunk of a key can be read: an item of an offer. The offer belongs
+// to the caller; the store knows only its handle.
 type location struct {
 	entry Entry
 	offer table.Handle
 	item  uint32
 }
 
-// LocationsLeft is the number of locations that still fit.
+// LocationsLeft returns the number of locations that still fit.
 func (s *Store) LocationsLeft() int { return s.locations.Max() - s.locations.Len() }
 
-// Locations is the number of locations.
+// Locations returns the number of locations.
 func (s *Store) Locations() int { return s.locations.Len() }
 
-// Attach notes that an offer has the key's chunk. Room and LocationsLeft must hold.
+// Attach records that an item of an offer has the chunk of a key. The caller has checked Room and LocationsLeft.
 func (s *Store) Attach(hash uint64, key []byte, offer table.Handle, item uint32) Location {
 	h := s.need(hash, key)
 	e := s.entries.Get(h)
@@ -32,7 +32,7 @@ func (s *Store) Attach(hash uint64, key []byte, offer table.Handle, item uint32)
 	return at
 }
 
-// Detach ends what Attach noted. An entry that nothing else keeps goes.
+// Detach removes a location. The entry is removed with it if nothing else keeps the entry.
 func (s *Store) Detach(at Location, v *env.Env) {
 	h := s.locations.Get(at).entry
 	s.locations.Unlink(&s.entries.Get(h).locations, at)
@@ -40,23 +40,23 @@ func (s *Store) Detach(at Location, v *env.Env) {
 	s.Settle(h, v)
 }
 
-// HashAt is the hash of the key that has the location.
+// HashAt returns the hash of the key that has the location.
 func (s *Store) HashAt(at Location) uint64 { return s.entries.Get(s.locations.Get(at).entry).hash }
 
-// Expected says whether a fill of the entry is under way, or a sender's offer of it is kept.
+// Expected reports whether a fill of the entry is in flight, or an offer of the chunk is deferred.
 func (s *Store) Expected(h Entry) bool {
 	e := s.entries.Get(h)
 	return e != nil && (e.fills > 0 || e.locations.Len() > 0)
 }
 
-// MayCome says whether a key's chunk is here, or on its way, or kept by its sender.
+// MayCome reports whether the chunk of a key is ready, is being filled, or can be read at a sender.
 func (s *Store) MayCome(hash uint64, key []byte) bool {
 	e := s.Find(hash, key)
 	_, ready := s.Ready(e)
 	return ready || s.Expected(e)
 }
 
-// FirstLocation is the oldest of the entry's locations, or zero.
+// FirstLocation returns the oldest location of the entry, or zero.
 func (s *Store) FirstLocation(h Entry) Location {
 	if e := s.entries.Get(h); e != nil {
 		return e.locations.Front()
@@ -64,10 +64,10 @@ func (s *Store) FirstLocation(h Entry) Location {
 	return 0
 }
 
-// NextLocation is the one after it, or zero.
+// NextLocation returns the location of the same key that follows, or zero.
 func (s *Store) NextLocation(at Location) Location { return s.locations.Next(at) }
 
-// Offered says which item of which offer a location is.
+// Offered returns the offer of a location and the index of the item in the offer.
 func (s *Store) Offered(at Location) (offer table.Handle, item uint32) {
 	p := s.locations.Get(at)
 	return p.offer, p.item

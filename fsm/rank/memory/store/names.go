@@ -7,33 +7,34 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// names are the keys of entries. Keys of one model differ by a chunk's hash alone, 16 hex digits of some 50 bytes: so
-// what stands around the digits, their shape, is kept once, and of a key no more than the shape and the digits as a
-// number. A key that is not of this kind, or of a shape for which there is no room any more, is kept as it is.
+// names stores the keys of the entries in compact form. The keys of one model differ only in the hash of the chunk: 16
+// hex digits in some 50 bytes. So the text around the digits, the shape, is stored once, and each key is a shape and a
+// number. A key is stored whole if it has no such digits, or if the table of shapes has no room.
 type names struct {
 	shapes table.Slab[shape]
 	whole  table.Slab[[]byte]
-	last   table.Handle // the shape that was looked for last
-	buf    []byte
+	last   table.Handle // the shape that was looked up last
+	buf    []byte       // the result of text
 }
 
-// A shape is what keys have in common that differ by their digits.
+// A shape is the common text of keys that differ only in their digits.
 type shape struct {
 	before, after []byte
-	digits        int    // how many
-	uses          uint32 // keys that have it
+	digits        int    // number of digits
+	uses          uint32 // number of keys that have the shape
 }
 
 const (
-	shapesMax = 64 // peers choose keys: they get no table of shapes as large as that of entries
-	digitsMax = 16 // as many as a word has
+	shapesMax = 64 // peers choose the keys, so the table of shapes must not become as large as that of entries
+	digitsMax = 16 // hex digits of a uint64
 )
 
 func (n *names) emptied(most int) names {
 	return names{shapes: n.shapes.Emptied(shapesMax), whole: n.whole.Emptied(most), buf: n.buf[:0]}
 }
 
-// add keeps a key, under the slot of its shape from 1, or that of the whole key from -1, and what its digits come to.
+// add stores a key. add returns 1 + the slot of the key's shape and the value of the digits, or, for a key that is
+// stored whole, -1 - its slot and zero.
 func (n *names) add(key []byte) (at int32, digits uint64) {
 	from, to := hexPart(key)
 	if h := n.shapeOf(key[:from], key[to:], to-from); h != 0 {
@@ -45,7 +46,7 @@ func (n *names) add(key []byte) (at int32, digits uint64) {
 	return -h.Slot() - 1, 0
 }
 
-// remove forgets a key.
+// remove deletes a key. at is the number that add returned.
 func (n *names) remove(at int32) {
 	if at < 0 {
 		h := n.whole.At(-at - 1)
@@ -62,7 +63,7 @@ func (n *names) remove(at int32) {
 	}
 }
 
-// is says whether this is the key.
+// is reports whether a stored key equals key.
 func (n *names) is(at int32, digits uint64, key []byte) bool {
 	if at < 0 {
 		return bytes.Equal(*n.whole.Get(n.whole.At(-at - 1)), key)
@@ -77,7 +78,7 @@ func (n *names) is(at int32, digits uint64, key []byte) bool {
 		bytes.Equal(key[:from], x.before) && bytes.Equal(key[to:], x.after)
 }
 
-// append appends the key.
+// append appends the text of a stored key to b.
 func (n *names) append(b []byte, at int32, digits uint64) []byte {
 	if at < 0 {
 		return append(b, *n.whole.Get(n.whole.At(-at - 1))...)
@@ -87,13 +88,14 @@ func (n *names) append(b []byte, at int32, digits uint64) []byte {
 	return append(append(append(b, x.before...), text[digitsMax-x.digits:]...), x.after...)
 }
 
-// text is the key, until the next call.
+// text returns the text of a stored key, which is valid until the next call.
 func (n *names) text(at int32, digits uint64) []byte {
 	n.buf = n.append(n.buf[:0], at, digits)
 	return n.buf
 }
 
-// shapeOf finds or makes the shape of a key, or is zero.
+// shapeOf returns the shape with this text, and inserts it if there is none. shapeOf returns zero if there are no
+// digits, or if there is no room.
 func (n *names) shapeOf(before, after []byte, digits int) table.Handle {
 	if digits == 0 {
 		return 0
@@ -119,7 +121,8 @@ func (x *shape) is(before, after []byte, digits int) bool {
 	return x.digits == digits && bytes.Equal(x.before, before) && bytes.Equal(x.after, after)
 }
 
-// hexPart is the last part of a key, between two '@', that is a hash of no more digits than a word has.
+// hexPart returns the bounds of the last part of a key that ends before an '@', begins at the start or after an '@',
+// and consists of 1 to 16 lower-case hex digits. hexPart returns 0, 0 if there is none.
 func hexPart(key []byte) (from, to int) {
 	for to = len(key); to > 0; to = from - 1 {
 		from = bytes.LastIndexByte(key[:to], '@') + 1
@@ -133,6 +136,7 @@ func hexPart(key []byte) (from, to int) {
 	return 0, 0
 }
 
+// allHex reports whether b consists of lower-case hex digits, and is not empty.
 func allHex(b []byte) bool {
 	for _, c := range b {
 		if c-'0' > 9 && c-'a' > 5 {
@@ -142,7 +146,7 @@ func allHex(b []byte) bool {
 	return len(b) > 0
 }
 
-// parseHex is the number that lower-case hex digits are.
+// parseHex returns the value of lower-case hex digits.
 func parseHex(b []byte) (v uint64) {
 	for _, c := range b {
 		v = v<<4 | uint64(c&0xF+c>>6*9)
@@ -150,14 +154,14 @@ func parseHex(b []byte) (v uint64) {
 	return v
 }
 
-// hexText is a number as lower-case hex digits, all of a word.
+// hexText returns a number as 16 lower-case hex digits.
 func hexText(v uint64) (b [digitsMax]byte) {
 	binary.BigEndian.PutUint64(b[:8], eightDigits(v>>32))
 	binary.BigEndian.PutUint64(b[8:], eightDigits(v&0xFFFFFFFF))
 	return b
 }
 
-// eightDigits is half a word with each hex digit in a byte of its own.
+// eightDigits returns the 8 hex digits of a 32-bit number, each as a character in a byte of its own.
 func eightDigits(x uint64) uint64 {
 	x = (x | x<<16) & 0x0000FFFF0000FFFF
 	x = (x | x<<8) & 0x00FF00FF00FF00FF

@@ -8,32 +8,32 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory"
 )
 
-// Retention says what becomes of a ready chunk that nobody expects or reads any more.
+// Retention is the policy for a ready chunk that no request expects and no reader uses.
 type Retention uint8
 
 // The policies.
 const (
-	Consume    Retention = iota // it goes
-	Cache                       // it stays until its page is wanted for another chunk
-	retentions                  // how many there are
+	Consume    Retention = iota // the chunk is dropped
+	Cache                       // the chunk stays until the page is needed for another chunk
+	retentions                  // the number of policies
 )
 
-// Known says whether there is such a policy.
+// Known reports whether r is one of the policies.
 func (r Retention) Known() bool { return r < retentions }
 
-// A keeper is what keeps the page of a ready entry beside claims and pins.
+// A keeper is what keeps the page of a ready entry, besides claims and pins.
 type keeper uint8
 
 const (
 	nobody  keeper = iota
-	cache          // it is in Store.cached, and goes when its page is wanted
-	engine         // Keep: its page is never given up to make room
-	leaving        // Withdraw: it goes with the last claim and pin
+	cache          // the entry is in Store.cached, and is evicted when the page is needed
+	engine         // the engine keeps the page (Keep), which is never evicted to make room
+	leaving        // the engine wants the page back (Withdraw); the page is dropped with the last claim and pin
 )
 
-// Settle removes what nothing keeps: the ready page when no claim and no pin is left and Retention says so, the entry
-// when no fill and no location is left either. It is the one place that asks the policy, and never makes room itself:
-// who ends a claim or a pin is in the middle of something.
+// Settle removes what nothing keeps: the ready page, if there is no claim and no pin and the policy does not keep the
+// page; and the entry, if it has no page, no fill and no location. Settle is the one place that applies the policy.
+// Settle never evicts another chunk, because the callers are in the middle of an operation.
 func (s *Store) Settle(h Entry, v *env.Env) {
 	e := s.entries.Get(h)
 	if e == nil || e.pins > 0 || e.claims.Len() > 0 {
@@ -45,8 +45,9 @@ func (s *Store) Settle(h Entry, v *env.Env) {
 	s.tidy(h, e)
 }
 
-// keeps says whether something keeps a page that nobody expects or reads. A page that somebody else has as well is not
-// the cache's: it could not be given up when it is wanted.
+// keeps reports whether the cache or the engine keeps a page without claims and pins, and puts the entry into the cache
+// if the policy says so. A page to which another component has a reference as well is not cached, because such a page
+// could not be freed on demand.
 func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
 	switch e.keeper {
 	case cache, engine:
@@ -69,7 +70,7 @@ func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
 	return true
 }
 
-// drop gives up the entry's page.
+// drop releases the entry's page.
 func (s *Store) drop(e *entry, v *env.Env) {
 	if e.keeper == leaving {
 		s.news.withdrawn = append(s.news.withdrawn, e.hash)
@@ -81,7 +82,7 @@ func (s *Store) drop(e *entry, v *env.Env) {
 	s.news.dropped = true
 }
 
-// tidy removes an entry of which nothing is left.
+// tidy removes an entry that has no page, no fill and no location.
 func (s *Store) tidy(h Entry, e *entry) {
 	if !e.ready() && e.fills == 0 && e.locations.Len() == 0 {
 		s.byKey.Remove(e.hash, h)
@@ -90,7 +91,8 @@ func (s *Store) tidy(h Entry, e *entry) {
 	}
 }
 
-// wanted takes an entry out of the cache, because somebody expects or reads it. When that ends it is the youngest.
+// wanted takes an entry out of the cache, because a request expects the chunk or a reader uses it. When that has ended
+// the entry is the most recently used one.
 func (s *Store) wanted(h Entry, e *entry, v *env.Env) {
 	if e.keeper == cache {
 		p := v.Pools.Of(e.page())
@@ -100,12 +102,12 @@ func (s *Store) wanted(h Entry, e *entry, v *env.Env) {
 	}
 }
 
-// Spare is the number of pages of p that MakeRoom could free: those that only the cache has. They are not free: nobody
-// is promised one before it is.
+// Spare returns the number of pages of p that MakeRoom could free: the pages that only the cache keeps. They are not
+// free, and must not be promised to anybody before they are.
 func (s *Store) Spare(p *memory.Pool) uint32 { return s.spare[p.Place()] }
 
-// Touch makes an entry the youngest of the cache, and returns how many pages of p it has there: none if it is not in
-// the cache, or its page is in another pool, where it takes no room from what p is wanted for.
+// Touch makes an entry the most recently used one of the cache, and returns the number of pages that the entry has in
+// p. Touch returns 0 if the entry is not in the cache, or if the page is in another pool and so takes no room from p.
 func (s *Store) Touch(v *env.Env, h Entry, p *memory.Pool) uint32 {
 	e := s.entries.Get(h)
 	if e == nil || e.keeper != cache {
@@ -120,9 +122,10 @@ func (s *Store) Touch(v *env.Env, h Entry, p *memory.Pool) uint32 {
 	return p.FrameSize(e.page())
 }
 
-// MakeRoom has n pages of p free, if need be by giving up what the cache has there, oldest first, but for the youngest
-// stay pages of it. If that is not enough it says false, and gives up nothing. Who asks is about to take them, and
-// nothing but pages can stand in its way: a chunk is not given up in vain.
+// MakeRoom ensures that n pages of p are free, if necessary by evicting cached chunks, least recently used first.
+// MakeRoom spares the stay pages that were used most recently. If that cannot free enough pages, MakeRoom evicts
+// nothing and returns false. A caller must be about to take the pages, and only pages may be missing, so that no chunk
+// is evicted in vain.
 func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
 	if p.Free() >= n {
 		return true
@@ -136,7 +139,7 @@ func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
 	return true
 }
 
-// evict gives up the chunk in p that was used longest ago.
+// evict drops the least recently used chunk of the cache in p. evict panics if the page is in use.
 func (s *Store) evict(v *env.Env, p *memory.Pool) {
 	h := s.cached[p.Place()].Front()
 	e := s.entries.Get(h)
@@ -150,7 +153,7 @@ func (s *Store) evict(v *env.Env, p *memory.Pool) {
 	s.tidy(h, e)
 }
 
-// LetGoAt gives up what the engine keeps at a slot, and says whether there is such a slot.
+// LetGoAt ends the engine's Keep at a slot, if there is one, and reports whether the slot is in the range.
 func (s *Store) LetGoAt(slot int32, v *env.Env) bool {
 	h := s.entries.At(slot)
 	if e := s.entries.Get(h); e != nil && e.keeper == engine {
@@ -161,7 +164,8 @@ func (s *Store) LetGoAt(slot int32, v *env.Env) bool {
 	return slot < s.entries.Slots()
 }
 
-// LetGoFirst gives up what the cache had longest in the first pool where it has anything, and says whether it has.
+// LetGoFirst evicts the least recently used chunk of the first pool that has a cached chunk. LetGoFirst reports whether
+// there was a cached chunk.
 func (s *Store) LetGoFirst(v *env.Env) bool {
 	for place := range s.cached {
 		if s.cached[place].Len() > 0 {

@@ -7,22 +7,22 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about keys. Zero means the default.
+// Settings is the part of a rank's configuration that concerns keys. Zero means the default.
 type Settings struct {
-	Retention    Retention        // what becomes of a chunk that nobody expects or reads any more; default Consume
-	ClaimTTL     effects.Duration // default 360 s: how long a chunk is kept for its request, from its landing
-	ClaimsMax    uint32           // default 8 × Pages claims on chunks beyond the first on each
-	LocationsMax uint32           // default 16 × BatchMax + 4 × Pages chunks of offers that are kept for later
+	Retention    Retention        // the policy for a chunk that no request expects and no reader uses; default Consume
+	ClaimTTL     effects.Duration // how long a chunk is kept for its request, from its landing; default 360 s
+	ClaimsMax    uint32           // limit of claims beyond the first on each chunk; default 8 × Pages
+	LocationsMax uint32           // limit of chunks of deferred offers; default 16 × BatchMax + 4 × Pages
 }
 
-// Fill puts defaults where nothing is said, for so many pages, and chunks of a batch.
+// Fill sets the defaults of fields that are zero, for the number of pages and the limit of chunks in a batch.
 func (s *Settings) Fill(pages, batch uint32) {
 	kernel.Default(&s.ClaimTTL, 360*effects.Second)
 	kernel.Default(&s.ClaimsMax, kernel.Clamped(8*uint64(pages)))
 	kernel.Default(&s.LocationsMax, kernel.Clamped(16*uint64(batch)+4*uint64(pages)))
 }
 
-// Check says what cannot work.
+// Check returns an error if a setting cannot work.
 func (s *Settings) Check() error {
 	if !s.Retention.Known() {
 		return fmt.Errorf("rank: Retention is %d: use store.Consume or store.Cache", s.Retention)
@@ -31,8 +31,8 @@ func (s *Settings) Check() error {
 		kernel.Count{Name: "LocationsMax", Value: s.LocationsMax})
 }
 
-// Entries bounds the keys known: one for each page, each fill under way, and each location at a sender if there are
-// any.
+// Entries returns the limit of known keys: one for each page, one for each fill in flight, and, if there are remote
+// locations, one for each of these.
 func (s *Settings) Entries(pages, batch uint32, locations bool) uint32 {
 	n := 2*uint64(pages) + uint64(batch)
 	if locations {

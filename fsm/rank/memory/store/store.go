@@ -1,10 +1,20 @@
-// Package store is the one table of keys. An entry has at most one ready page, fills on their way, claims of requests
-// that expect it, pins of readers, and remote locations at senders from which it could be read.
+// Package store implements the rank's table of keys. An entry stands for one key, and has at most one ready page. An
+// entry also has the fills that are in flight for the key, the claims of requests that expect the chunk, the pins of
+// readers, and the remote locations at senders from which the chunk can be read.
 //
-// A caller may rely on this: no reader sees an entry before its page is whole (rule M7); a page that was pinned stays
-// until it is unpinned; one that was claimed stays for its request until that comes, gives it up, or its time is over,
-// which is told. What becomes of a ready page that nobody expects or reads is a policy (Retention): it is consumed, or
-// stays while there is room.
+// A caller may rely on the following:
+//
+//   - No reader sees an entry before the entry's page is whole (rule M7).
+//   - A pinned page stays until the page is unpinned.
+//   - A claimed page stays for its request until the request comes, abandons the chunk, or lets the time of the claim
+//     pass. The last case is reported once, as the fact "lapsed".
+//
+// A policy ([Retention]) decides about a ready page without claims and pins: the page is freed at once, or is cached
+// while there is room.
+//
+// Example: a landing calls BeginFill for key K when page 7 is granted. When the page is whole, EndFill makes the entry
+// ready, and Claim keeps the chunk for request R. R's Get calls Pin, which ends the claim, copies the page, and calls
+// Unpin. Nothing keeps the page any more: with Consume the page is freed, and the entry is removed.
 package store
 
 import (
@@ -13,25 +23,27 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Entry is a handle on a key's entry.
+// Entry is a handle on the entry of a key.
 type Entry = table.Handle
 
-// There is one for each key, so it is kept small: fields stand in the order of their sizes.
+// An entry is the state of one key. The table has an entry for each known key, so the struct is kept small: the fields
+// are in the order of their sizes.
 type entry struct {
-	hash       uint64
-	digits     uint64             `snap:"skip"` // with shape, the key; its hash stands for it
-	generation effects.Generation // of the page; zero: not ready
+	hash uint64
+	// digits and shape are the key (see names). Snapshots have the hash in place of the key.
+	digits     uint64             `snap:"skip"`
+	generation effects.Generation // of the page; 0: not ready
 	claims     table.List
 	locations  table.List
-	index      uint32 // of the page, and its length
-	length     uint32
-	fills      uint32
-	pins       uint32
-	unnamed    uint32 // claims of no request
-	noted      uint32 `snap:"scratch"` // its place in Store.noted
+	index      uint32 // index of the page
+	length     uint32 // length of the page in bytes
+	fills      uint32 // fills in flight
+	pins       uint32 // readers that use the page
+	unnamed    uint32 // claims that name no request
+	noted      uint32 `snap:"scratch"` // index into Store.noted
 	shape      int32  `snap:"skip"`
 	pool       effects.PoolID
-	keeper     keeper // of the page, beside claims and pins
+	keeper     keeper // what keeps the page besides claims and pins
 }
 
 func (e *entry) ready() bool { return e.generation != 0 }
@@ -44,52 +56,54 @@ func (e *entry) setPage(p effects.Page) {
 	e.pool, e.index, e.length, e.generation = p.Pool, p.Index, p.Length, p.Generation
 }
 
-// A spot is where in a batch a key stands.
+// A spot is the position of a key in a batch.
 type spot struct {
 	entry Entry
 	at    int
 }
 
-// Store is the table. Its entries are bounded by the pool (ready pages), the fills
-// and the claims that keep them.
+// Store is the table of keys. The number of entries is bounded by the pool (ready pages), by the fills, and by the
+// remote locations.
 type Store struct {
 	entries   table.Slab[entry]
 	byKey     table.Compact
-	names     names `snap:"skip"` // their keys, for which their hashes stand
+	names     names `snap:"skip"` // the text of the keys
 	claims    table.Slab[claim]
-	line      line          // of all claims
-	byOwner   table.Compact // of claims that name a request
-	beyond    table.Share   // of claims beyond the first on a page
+	line      line          // all claims, in the order in which they expire
+	byOwner   table.Compact // claims that name a request, by key and request
+	beyond    table.Share   // shares of the claims beyond the first on each page
 	locations table.Slab[location]
 	lapses    lapses
 	news      news
 	journal   journal
 	cfg       Config `snap:"share"`
 
-	cached  [memory.PoolsMax]table.List // by pool: entries whose page only the cache has, those used longest ago first
-	spare   [memory.PoolsMax]uint32     `snap:"skip"` // the pages of those
-	closing bool                        // the rank drains: nothing is kept any more
-	noted   []spot                      `snap:"scratch"` // of the batch that is looked at
+	cached  [memory.PoolsMax]table.List // by pool: entries whose page only the cache keeps, least recently used first
+	spare   [memory.PoolsMax]uint32     `snap:"skip"` // by pool: the number of pages of the cached entries
+	closing bool                        // the rank drains: the cache keeps nothing more
+	noted   []spot                      `snap:"scratch"` // the keys of the current batch (see Note)
 }
 
-// Config is what bounds a store, and what it does with what nobody expects.
+// Config has the limits of a store, and its policy for chunks that nobody expects.
 type Config struct {
-	Seed      uint64 // of hashes: a secret of the rank
-	Entries   int    // keys known
-	Locations int    // of these, at senders
-	Pages     int    // each may have a first claim
-	Claims    int    // beyond the first on a page, of which no class has more than it leaves; and lapses remembered
-	Classes   int
-	TTL       effects.Duration // of a claim, and then of the memory that it lapsed
+	Seed      uint64 // seed of the hashes; a secret of the rank
+	Entries   int    // limit of known keys
+	Locations int    // limit of remote locations
+	Pages     int    // number of pages; each may have a first claim
+	// Claims is the limit of claims beyond the first on a page, which the classes share, and also the limit of
+	// remembered lapses.
+	Claims  int
+	Classes int              // number of fairness classes
+	TTL     effects.Duration // how long a claim lasts, and then how long its lapse is remembered
 
 	Retention Retention
-	Journal   int // changes remembered; 0: none
+	Journal   int // number of changes that the journal remembers; 0: no journal
 }
 
 // New returns an empty store.
 func New(cfg Config) Store { return new(Store).Emptied(cfg) }
 
-// Emptied returns what New does, in the memory of s, which is not used any more.
+// Emptied returns what New returns, and reuses the memory of s. The caller must not use s afterwards.
 func (s *Store) Emptied(cfg Config) Store {
 	return Store{
 		entries: s.entries.Emptied(cfg.Entries), byKey: s.byKey.Emptied(), names: s.names.emptied(cfg.Entries),
@@ -100,10 +114,10 @@ func (s *Store) Emptied(cfg Config) Store {
 	}
 }
 
-// Hash is the hash of a key or request id in this store.
+// Hash returns the hash of a key or of a request id in this store.
 func (s *Store) Hash(key []byte) uint64 { return table.Hash(s.cfg.Seed, key) }
 
-// RequestHash is the hash of a request's id; 0 of none.
+// RequestHash returns the hash of a request id, or 0 for an empty id.
 func (s *Store) RequestHash(id []byte) uint64 {
 	if len(id) == 0 {
 		return 0
@@ -111,16 +125,16 @@ func (s *Store) RequestHash(id []byte) uint64 {
 	return s.Hash(id)
 }
 
-// Entries is the number of keys known.
+// Entries returns the number of known keys.
 func (s *Store) Entries() int { return s.entries.Len() }
 
-// EntriesMax is how many keys may be known.
+// EntriesMax returns the limit of known keys.
 func (s *Store) EntriesMax() int { return s.entries.Max() }
 
-// Room says whether n more keys fit.
+// Room reports whether n more keys fit.
 func (s *Store) Room(n int) bool { return s.entries.Len()+n <= s.entries.Max() }
 
-// Find returns the key's entry, or zero.
+// Find returns the entry of a key, or zero.
 func (s *Store) Find(hash uint64, key []byte) Entry {
 	for p := s.byKey.Seek(hash); p.Found(); p = s.byKey.Next(p) {
 		h := s.entries.At(p.Slot())
@@ -131,7 +145,7 @@ func (s *Store) Find(hash uint64, key []byte) Entry {
 	return 0
 }
 
-// Ready returns the entry's page, if it is whole.
+// Ready returns the page of an entry. Ready reports false if there is no entry or no whole page.
 func (s *Store) Ready(h Entry) (effects.Page, bool) {
 	e := s.entries.Get(h)
 	if e == nil || !e.ready() {
@@ -140,16 +154,17 @@ func (s *Store) Ready(h Entry) (effects.Page, bool) {
 	return e.page(), true
 }
 
-// NewBatch forgets what Note remembers.
+// NewBatch discards the positions that Note has recorded.
 func (s *Store) NewBatch() { s.noted = s.noted[:0] }
 
-// Note remembers, until NewBatch, that the key stands at this position of a batch.
+// Note records the position of a key in the current batch, until NewBatch.
 func (s *Store) Note(h Entry, at int) {
 	s.entries.Get(h).noted = uint32(len(s.noted))
 	s.noted = append(s.noted, spot{entry: h, at: at})
 }
 
-// Noted says where in this batch the key stood before, if it did.
+// Noted returns the position that Note has recorded for a key in the current batch. Noted reports false if the key has
+// not occurred.
 func (s *Store) Noted(h Entry) (at int, ok bool) {
 	e := s.entries.Get(h)
 	if e == nil || int(e.noted) >= len(s.noted) || s.noted[e.noted].entry != h {
@@ -158,17 +173,17 @@ func (s *Store) Noted(h Entry) (at int, ok bool) {
 	return s.noted[e.noted].at, true
 }
 
-// HashOf is the hash of the entry's key.
+// HashOf returns the hash of the entry's key.
 func (s *Store) HashOf(h Entry) uint64 { return s.entries.Get(h).hash }
 
-// BeginFill notes that a granted page is on its way for key. Room must hold.
+// BeginFill records that a granted page is being filled for a key, and returns the entry. The caller has checked Room.
 func (s *Store) BeginFill(hash uint64, key []byte) Entry {
 	h := s.need(hash, key)
 	s.entries.Get(h).fills++
 	return h
 }
 
-// need finds or makes the key's entry.
+// need returns the entry of a key, and inserts an entry if there is none.
 func (s *Store) need(hash uint64, key []byte) Entry {
 	h := s.Find(hash, key)
 	if h == 0 {
@@ -181,9 +196,9 @@ func (s *Store) need(hash uint64, key []byte) Entry {
 	return h
 }
 
-// EndFill ends one fill. With a page, the first fill makes the entry ready and
-// the store owns the page's reference (true); a later one does not (false: the
-// caller drops the reference).
+// EndFill ends one fill of an entry. If whole is true, the page is filled. The first whole page makes the entry ready:
+// EndFill returns true, and the store owns the caller's reference to the page. If the entry is ready already, or the
+// page is not whole, EndFill returns false, and the caller drops the reference. EndFill panics if no fill is in flight.
 func (s *Store) EndFill(h Entry, page effects.Page, whole bool) bool {
 	e := s.entries.Get(h)
 	if e == nil || e.fills == 0 {
@@ -198,8 +213,8 @@ func (s *Store) EndFill(h Entry, page effects.Page, whole bool) bool {
 	return took
 }
 
-// Trust makes the entry readable while its fill goes on, and says whether it was
-// not so already. The store owns the page's reference then.
+// Trust makes an entry readable while its fill goes on (rule M5). It returns true if the entry was not ready; then the
+// store owns the caller's reference to the page.
 func (s *Store) Trust(h Entry, page effects.Page) bool {
 	e := s.entries.Get(h)
 	if e.ready() {
@@ -210,13 +225,14 @@ func (s *Store) Trust(h Entry, page effects.Page) bool {
 	return true
 }
 
-// admits has those hear who wait for the key, or follow what the store has.
+// admits records that an entry became ready, for callers that wait for the key and for readers of the journal.
 func (s *Store) admits(e *entry) {
 	s.news.becomes(e.hash)
 	s.journal.note(&s.names, e, false)
 }
 
-// Inspect shows the entry at a slot to oracles. The key is valid until the next call.
+// Inspect returns the state of the entry at a slot, for oracles. ok is false if the slot is empty. The key is valid
+// until the next call.
 func (s *Store) Inspect(slot int32) (key []byte, page effects.Page, fills, pins uint32, claims int, ok bool) {
 	h := s.entries.At(slot)
 	if h == 0 {
@@ -226,5 +242,5 @@ func (s *Store) Inspect(slot int32) (key []byte, page effects.Page, fills, pins 
 	return s.names.text(e.shape, e.digits), e.page(), e.fills, e.pins, e.claims.Len(), true
 }
 
-// Slots is the range for Inspect.
+// Slots returns the end of the range of slots for Inspect.
 func (s *Store) Slots() int32 { return s.entries.Slots() }

@@ -7,15 +7,17 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Copies are a put's chunks, or a loan's, on their way to pages of another pool. Each copy holds both its ends until it
-// has settled: so nothing of the put's, nor its end, can free a page that a device may still touch.
+// Copies copies the chunks of a put or of a loan to pages of another pool. Invariant: each copy holds in-flight
+// references to the source pages and the target pages until the copy has settled, so that neither the progress nor the
+// end of the put can free a page that a device may still touch (M1).
 type Copies struct {
-	to  []effects.Page // with a reference each, until Drop
-	out []effects.Corr // one for each copy, zero when that has settled
+	to  []effects.Page // the targets; each has a reference until Drop or Keep
+	out []effects.Corr // for each copy; zero when the copy has settled
 }
 
-// Begin starts to copy pages, by so many copies side by side at the most, each of a run of its chunks.
-// Ref hears of each copy, which is its Attempt; pairs is a place to list them.
+// Begin takes target pages and submits the copies: at most `most` copies in parallel, each of a contiguous range of the
+// chunks. ref receives the completion of each copy; the Attempt of ref is the number of the copy. pairs is scratch
+// space, which Begin returns.
 func (x *Copies) Begin(
 	v *env.Env, from []effects.Page, most int, ref kernel.Ref, pairs []effects.CopyPair,
 ) []effects.CopyPair {
@@ -41,16 +43,16 @@ func (x *Copies) Begin(
 	return pairs
 }
 
-// Pages are where the chunks are copied to; none before Begin.
+// Pages returns the target pages, in the order of the chunks. There are none before Begin.
 func (x *Copies) Pages() []effects.Page { return x.to }
 
-// part is the run of chunks that one of the copies moves.
+// part returns the range of chunks that copy i moves.
 func (x *Copies) part(i int) (first, end int) {
 	n, parts := len(x.to), len(x.out)
 	return n * i / parts, n * (i + 1) / parts
 }
 
-// Settled lets go of what one copy touched.
+// Settled releases the in-flight references of one copy. Settled panics if the copy has settled already.
 func (x *Copies) Settled(v *env.Env, from []effects.Page, part int) {
 	if x.out[part] == 0 {
 		panic("BUG: a copy settled twice")
@@ -62,7 +64,7 @@ func (x *Copies) Settled(v *env.Env, from []effects.Page, part int) {
 	}
 }
 
-// Touch says whether any copy has not settled.
+// Touch reports whether a copy has not settled.
 func (x *Copies) Touch() bool {
 	for _, c := range x.out {
 		if c != 0 {
@@ -72,10 +74,10 @@ func (x *Copies) Touch() bool {
 	return false
 }
 
-// Cancel asks for the end of all that have not settled, which comes as any other does.
+// Cancel asks the driver to end all copies that have not settled. Their ends are reported as usual.
 func (x *Copies) Cancel(v *env.Env) { x.CancelFrom(v, 0) }
 
-// CancelFrom does so from one of them on.
+// CancelFrom does what Cancel does for the copies from number first on.
 func (x *Copies) CancelFrom(v *env.Env, first int) {
 	for _, c := range x.out[first:] {
 		if c != 0 {
@@ -84,15 +86,15 @@ func (x *Copies) CancelFrom(v *env.Env, first int) {
 	}
 }
 
-// Drop gives up the put's references to the copies: they are free when nothing reads or writes them.
+// Drop releases the references to the target pages. A page is free when nothing reads or writes it.
 func (x *Copies) Drop(v *env.Env) {
 	for _, page := range x.to {
 		v.Pool.Unref(page)
 	}
 }
 
-// Keep gives up the references to all copies but the first n, which it returns: they are the caller's. None may touch
-// anything any more.
+// Keep releases the references to all target pages but the first n, and returns these: the caller now owns their
+// references. All copies must have settled.
 func (x *Copies) Keep(v *env.Env, n int) []effects.Page {
 	for _, page := range x.to[n:] {
 		v.Pool.Unref(page)
@@ -100,8 +102,8 @@ func (x *Copies) Keep(v *env.Env, n int) []effects.Page {
 	return x.to[:n]
 }
 
-// Reuse is an empty one in the memory of one whose put has ended.
+// Reuse returns an empty Copies that reuses the memory of x, whose put has ended.
 func (x *Copies) Reuse() Copies { return Copies{to: x.to[:0], out: x.out[:0]} }
 
-// Shed gives large memory back.
+// Shed releases the memory of large lists.
 func (x *Copies) Shed() { x.to = table.Shed(x.to) }

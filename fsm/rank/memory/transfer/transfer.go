@@ -1,9 +1,19 @@
-// Package transfer has what brings bytes from page to page: one batched transfer to a peer or from it, or a run of
-// copies between two pools.
+// Package transfer tracks the work that moves bytes between pages: a batched [Transfer] to a peer or from a peer, and
+// [Copies] between two pools of this rank.
 //
-// A caller may rely on this: while either runs, its pages have in-flight references, so they are nobody else's; those
-// go once nothing can touch the pages any more, and not before, however it ended; and each is told its end once. Whose
-// the pages are then is for the owner to say.
+// A caller may rely on the following:
+//
+//   - Copies hold in-flight references to their pages, so that the pages belong to nobody else (M1), and release these
+//     references only when nothing can touch the pages any more, however a copy ended.
+//   - A Transfer reports when nothing can touch its pages any more. Its owner has the pages referenced, leased or
+//     granted, and must keep them so until that report.
+//   - The end of each transfer and of each copy is reported once.
+//
+// The package does not decide what happens to the pages afterwards; the owner (a put, a fetch, a loan) does.
+//
+// Example: a put begins a transfer of two pages, and the time of the put runs out. The put cancels the transfer.
+// TransferDone arrives with Settled false, because the hardware may still read the pages, so the put keeps the pages.
+// Only when Settled arrives does the put release the pages.
 package transfer
 
 import (
@@ -12,23 +22,24 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// A Transfer is one batch of pairs of pages. While it runs, and after that until the plane says that it has settled,
-// something may touch the pages: they are nobody else's before.
+// A Transfer is one batch of pairs of pages that is moved over a link. Invariant: from Begin until the plane reports
+// the transfer as settled, something may touch the pages, so they must not be used for anything else (M1).
 type Transfer struct {
-	corr  effects.Corr `snap:"skip"` // its state says whether there is one
+	corr  effects.Corr `snap:"skip"` // correlation id; snapshots have state instead
 	link  effects.Link
 	state transferState
 }
 
+// transferState is the progress of a transfer.
 type transferState uint8
 
 const (
-	transferNone transferState = iota
-	transferRuns
-	transferUnsettled // it ended, but may go on
+	transferNone      transferState = iota // no transfer, or a settled one
+	transferRuns                           // in flight
+	transferUnsettled                      // the end was reported, but something may still touch the pages
 )
 
-// Begin starts it; owner hears how it ends.
+// Begin submits the transfer. owner receives its completion. Begin panics if a transfer is in progress.
 func (x *Transfer) Begin(v *env.Env, t effects.Transfer, owner kernel.Ref) {
 	if x.state != transferNone {
 		panic("BUG: a put has two transfers")
@@ -38,13 +49,14 @@ func (x *Transfer) Begin(v *env.Env, t effects.Transfer, owner kernel.Ref) {
 	v.Out.Transfer(t)
 }
 
-// Over says whether it runs, or ran last, over this link.
+// Over reports whether the current transfer, or the last one, uses this link.
 func (x *Transfer) Over(l effects.Link) bool { return x.link == l }
 
-// Cancel asks for its end, which comes as any other does.
+// Cancel asks the driver to end the transfer. The end is reported as usual.
 func (x *Transfer) Cancel(v *env.Env) { v.Out.Cancel(x.corr) }
 
-// Done takes its end, and says whether nothing touches the pages any more. If not, Settled is called later.
+// Done handles the end of the transfer. Done reports whether nothing touches the pages any more. If it returns false,
+// Settled is called later.
 func (x *Transfer) Done(ev *effects.TransferDone) (settled bool) {
 	if x.state != transferRuns {
 		panic("BUG: a transfer ended that does not run")
@@ -56,7 +68,7 @@ func (x *Transfer) Done(ev *effects.TransferDone) (settled bool) {
 	return ev.Settled
 }
 
-// Settled takes the late word that nothing touches the pages any more.
+// Settled handles the later report that nothing touches the pages any more.
 func (x *Transfer) Settled() {
 	if x.state != transferUnsettled {
 		panic("BUG: a transfer settled that had not ended")
