@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 )
 
-// onCommand passes a command of the engine to the room or the flow that handles it. It refuses the command as
+// onCommand passes a command of the engine to the room or the flow that handles it. onCommand refuses the command as
 // Unsupported if no part of this rank handles it.
 func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 	switch c := x.Body.(type) {
@@ -57,8 +57,8 @@ func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// onAbort ends the command that has the target's ticket. It refuses the Abort as NotFound if there is no such command
-// or if the command cannot be ended early.
+// onAbort ends the command that has the target's ticket. onAbort refuses the Abort as NotFound if there is no such
+// command or if the command cannot be ended early.
 func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
 	ref := r.tickets.Find(c.Target)
 	if ref.Owner == kernel.OwnerNone || !r.owner(ref.Owner).Abort(e, ref) {
@@ -90,8 +90,8 @@ func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// onShared handles a command about chunks that are shared between peers. It refuses the command unless Config.Shares is
-// set.
+// onShared handles a command about chunks that are shared between peers. onShared refuses the command unless
+// Config.Shares is set.
 func (r *Rank) onShared(e *flow.Env, x *effects.Command) {
 	if !r.cfg.Shares {
 		engine.TurnDown(&e.Env, x.Ticket, effects.Unsupported, &effects.Why{
@@ -172,8 +172,8 @@ func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 	r.abandon(e, t, request)
 }
 
-// onStore moves pages from the engine's reservation into the store. A page whose chunk the store has already becomes
-// free.
+// onStore moves pages from the engine's reservation into the store. If the store has a chunk already, the chunk's page
+// becomes free.
 func (r *Rank) onStore(e *flow.Env, t effects.Ticket, c *engine.Store) {
 	code, why := r.admits(e, c.Keys, c.Pages)
 	if code == effects.OK {

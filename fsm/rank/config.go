@@ -27,7 +27,7 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// Role is the set of sides that a rank has. It decides which commands and messages the rank accepts; all others are
+// Role is the set of sides that a rank has. Role decides which commands and messages the rank accepts; all others are
 // refused.
 type Role uint8
 
@@ -67,8 +67,8 @@ func (r Role) directions() uint32 {
 // Plane is one data plane of this rank, as its driver opened it.
 type Plane struct {
 	Name string
-	// Blob is what every peer needs to import our pool over this plane. It is opaque here. Each peer receives it with a
-	// token of its own appended.
+	// Blob is what every peer needs to import our pool over this plane. The rank does not interpret the Blob. Each peer
+	// receives it with a token of its own appended.
 	Blob []byte
 }
 
@@ -379,7 +379,7 @@ func (c *Config) second() memory.PoolConfig {
 }
 
 // device returns the configuration of the device pool, the second pool of a rank that shares chunks. Its page numbers
-// follow those of all other pages.
+// follow the numbers of the remaining pages.
 func (c *Config) device() memory.PoolConfig {
 	return memory.PoolConfig{Pages: c.DevicePages, Share: c.DevicePages, Own: c.DevicePages, Behind: c.deviceFrom(),
 		Key: "p2p_npu_buffer_size"}

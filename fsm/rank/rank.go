@@ -1,12 +1,12 @@
-// Package rank contains the top-level state machine of a node: [Rank]. It combines the rooms (tables and rules for
-// memory, peers and commands) and the flows (one side of one exchange each, such as pushing chunks or accepting pushed
-// chunks) into one machine that a driver runs. The package routes each event to the room or flow that it concerns, owns
-// the tables that several flows share, and at the end of each step continues the work that was waiting for what the
-// event set free.
+// Package rank contains the top-level state machine of a node: [Rank]. A Rank combines the rooms (tables and rules for
+// memory, peers and commands) and the flows (each is one side of an exchange, for example the side that pushes chunks
+// or the side that accepts them) into one machine that a driver runs. The package routes each event to the room or flow
+// that it concerns, owns the tables that several flows share, and at the end of each step continues the work that was
+// waiting for what the event set free.
 //
-// A driver calls [New] once. It then feeds events to Step, one at a time, executes the effects that the step emits, and
-// feeds their completions back as events. It feeds a Tick when the time that Deadline returns has come. Example, for a
-// rank that pushes a chunk to a decode node:
+// A driver calls [New] once. Then the driver feeds events to Step, one at a time, executes the effects that the step
+// emits, and feeds their completions back as events. The driver feeds a Tick when the time that Deadline returns has
+// come. Example, for a rank that pushes a chunk to a decode node:
 //
 //	Command{Reserve}        -> Deliver with the pages; the engine fills them
 //	Command{Put}            -> Open: the rank connects to the peer, then shakes hands and imports its pool
@@ -16,7 +16,7 @@
 //
 // A driver may rely on this:
 //
-//   - Each command that the driver feeds has one outcome, and each piece of memory that it lends comes back once.
+//   - Each command that the driver feeds has one outcome, and each piece of memory that the driver lends comes back once.
 //   - No event that a peer, a device or an engine can cause makes a step panic. A panic ("BUG:") means that this code
 //     has a defect, or that the driver broke the contract in package effects.
 //   - A step does a bounded amount of work. If work is left, Deadline returns the current time.
@@ -48,13 +48,13 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// HostPool is the id of the arena: the pool to which chunks are copied so that peers can read the copies. It exists
-// only if Config.ArenaPages is not 0. Pool 0 is the engine's pool.
+// HostPool is the id of the arena: the pool to which chunks are copied so that peers can read the copies. HostPool
+// exists only if Config.ArenaPages is not 0. Pool 0 is the engine's pool.
 const HostPool effects.PoolID = 1
 
 // placeOfDevice is the index, in the rank's list of pools, of the device pool: the second pool of a rank that shares
 // chunks (Config.DevicePages). On the outside, the pages of the device pool carry the id of pool 0, and their numbers
-// follow those of all other pages.
+// follow the numbers of the remaining pages.
 const placeOfDevice effects.PoolID = 2
 
 // Rank is the state machine of one node.
@@ -103,15 +103,15 @@ type Rank struct {
 	now      effects.Time `snap:"skip"`
 }
 
-// New validates cfg and returns a rank whose identifiers derive from seed alone. It returns an error if cfg cannot
+// New validates cfg and returns a rank whose identifiers derive from seed alone. New returns an error if cfg cannot
 // work.
 func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	return Renew(new(Rank), cfg, seed, now)
 }
 
 // Renew returns what New returns, but reuses the memory of a rank that has ended. Neither that rank nor anything that
-// was borrowed from it may be used afterwards. A caller that runs many ranks one after the other, such as the
-// simulator, thereby saves the allocation of their tables.
+// was borrowed from it may be used afterwards. The simulator, which runs many ranks in sequence, thereby saves the
+// allocation of their tables.
 func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	source := prng.New(seed)
 	for range 2 * len(protocol.UUID{}) {
 		// Two identifiers were once drawn here. The draws are kept so that the values drawn after them match the plans
-		// that the simulator has stored.
+		// that the simulator stores.
 		source.Next()
 	}
 	former := *of
@@ -335,13 +335,13 @@ func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 // Buffer returns the wire identity of the pool into which peers store, or from which peers read.
 func (r *Rank) Buffer() effects.BufferID { return effects.BufferID(r.buffer) }
 
-// Device returns the wire identity of the device pool and the number of its first page. It reports false if the rank
-// has no device pool.
+// Device returns the wire identity of the device pool and the number of its first page. Device reports false if the
+// rank has no device pool.
 func (r *Rank) Device() (id effects.BufferID, from uint32, has bool) {
 	return effects.BufferID(r.device), r.cfg.deviceFrom(), r.cfg.DevicePages > 0
 }
 
-// Deadline returns the next time at which the rank needs a Tick. It reports false if the rank waits for no time.
+// Deadline returns the next time at which the rank needs a Tick. Deadline reports false if the rank waits for no time.
 func (r *Rank) Deadline() (effects.Time, bool) {
 	if r.more {
 		return r.now, true

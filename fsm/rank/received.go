@@ -49,7 +49,7 @@ func (r *Rank) onInit(e *flow.Env, x *effects.Received) {
 }
 
 // onRenew handles a renewal request, in which a reader lists the leases that it wants to extend and those that it has
-// finished with. It reports false if the message is not a renewal.
+// finished with. onRenew reports false if the message is not a renewal.
 //
 // Each id is handled completely before the next one is looked up: the end of a lease may free memory and so change
 // other rows, and an id that is listed twice must not be found the second time. Of the finished leases, only as many
@@ -83,8 +83,8 @@ func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	return true
 }
 
-// leased returns the owner of the lease with this id. It reports false unless the lease is in force and was given to
-// the reader that sent the renewal (M2).
+// leased returns the owner of the lease with this id. leased reports false unless the lease is in force and was given
+// to the reader that sent the renewal (M2).
 func (r *Rank) leased(v *env.Env, id uint64) (kernel.Ref, bool) {
 	ref := v.Pools.Owner(effects.GrantID(id))
 	if ref.Owner == kernel.OwnerNone {

@@ -24,7 +24,7 @@ type registry struct {
 	continuers  []kernel.Owner
 }
 
-// served is one kind of message that a flow takes.
+// served is a kind of message that a flow takes.
 type served struct {
 	by      kernel.Owner
 	channel effects.Channel

@@ -11,8 +11,8 @@ import (
 )
 
 // Rooms that are not flows also set timers and send requests. Each type in this file adapts one room, or the rank
-// itself, to flow.Flow, so that completions and deadlines reach it. An adapter holds a pointer and nothing else, so
-// that its conversion to a flow.Flow allocates nothing.
+// itself, to flow.Flow, so that completions and deadlines reach the room. An adapter holds a pointer and nothing else,
+// so that its conversion to a flow.Flow allocates nothing.
 
 // A drainFlow owns the timer that ends a drain.
 type drainFlow struct{ rank *Rank }
@@ -27,8 +27,8 @@ func (drainFlow) State(*flow.Rooms, kernel.Ref) uint16      { return uint16(Drai
 // Due marks the drain as late. The drain ends in this step, or when its sweep has ended.
 func (d drainFlow) Due(*flow.Env, kernel.Ref) { d.rank.drain.timer, d.rank.drain.late = 0, true }
 
-// A linkFlow owns the effects and timers of the table of peers. It also serves as the Names of a step's environment,
-// from which rooms that do not know the table of peers get a peer's name and the state of a link.
+// A linkFlow owns the effects and timers of the table of peers. The linkFlow also serves as the Names of a step's
+// environment, from which rooms that do not know the table of peers get a peer's name and the state of a link.
 type linkFlow struct{ *link.Links }
 
 func (l linkFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) { l.Links.Step(&e.Env, ref, ev) }

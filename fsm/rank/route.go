@@ -12,7 +12,8 @@ import (
 // The functions below pass what happened to a row on to the flow that owns the row, where this is neither a completion
 // nor a deadline.
 
-// try lets the owner of a pending request serve it if that is possible now. It returns what the request lacks if not.
+// try lets the owner of a pending request serve the request if that is possible now. If not, try returns what the
+// request lacks.
 func (r *Rank) try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall) {
 	return r.owner(q.Owner).(flow.Target).Try(e, q)
 }
@@ -22,7 +23,7 @@ func (r *Rank) signal(e *flow.Env, owner kernel.Owner, h table.Handle, s flow.Si
 	r.owner(owner).Signal(e, kernel.Ref{Owner: owner, Subject: h}, s)
 }
 
-// refuse has the owner of a pending request reply to it with an error and remove it.
+// refuse has the owner of a pending request reply with an error and remove the request.
 func (r *Rank) refuse(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	r.signal(e, e.Pending.Get(h).Owner, h, flow.Signal{Kind: flow.Refused, Code: code, Why: why})
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// settle ends a step: it handles due deadlines and changed peers, and continues the rows that waited for what the step
-// set free. Deadlines and peers are handled up to a bound; what is left is for the next Tick, which is then due at
-// once.
+// settle ends a step: it handles due deadlines and changed peers, and continues the rows that waited for resources that
+// the step set free. Deadlines and peers are handled up to a bound; what is left is for the next Tick, which is then
+// due at once.
 func (r *Rank) settle(e *flow.Env) {
 	v := &e.Env
 	// The last step left work: requests may be waiting to be served.
@@ -87,8 +87,8 @@ func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 	return bundles
 }
 
-// followUp wakes Gets, begins fetches and returns chunks after requests were served, all of which may free pages. It
-// reports whether bundles are left that are over.
+// followUp wakes Gets, begins fetches and returns chunks after requests were served, all of which may free pages.
+// followUp reports whether bundles are left that are over.
 func (r *Rank) followUp(e *flow.Env) (bundles bool) {
 	if r.cfg.Role.Receives() {
 		// Where vanilla senders are trusted (TrustUncommitted), serving one makes its chunks readable.
@@ -119,7 +119,7 @@ func tellCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
 }
 
 // layered reports to the layerwise source what became of the puts that were carried for it, and ends condemned bundles.
-// It reports whether condemned bundles are left.
+// layered reports whether condemned bundles are left.
 func (r *Rank) layered(e *flow.Env) (more bool) {
 	for {
 		for i := 0; i < len(e.Told); i++ { // Hear may append to Told.
@@ -152,9 +152,9 @@ func (r *Rank) lineMoved() bool {
 	return left || lost
 }
 
-// admit serves pending requests until none whose turn it is can be served. It is called when pages became free. In a
-// rank with both roles, the first of our engine's reservations waits in the same queue. A rank that drains serves no
-// request: the pending ones are condemned.
+// admit serves pending requests until no next request of any class can be served. admit is called when pages became
+// free. In a rank with both roles, the first of our engine's reservations waits in the same queue. A rank that drains
+// serves no request: the pending ones are condemned.
 func (r *Rank) admit(e *flow.Env) {
 	if e.Draining {
 		return
@@ -173,8 +173,8 @@ func (r *Rank) admit(e *flow.Env) {
 	}
 }
 
-// admitHead serves the request whose turn it is, or refuses it if it waits in vain, and reports whether the queue has
-// moved.
+// admitHead serves the next request of the allocation queue, or refuses a request that waits in vain, and reports
+// whether the queue has moved.
 func (r *Rank) admitHead(e *flow.Env, h table.Handle) bool {
 	q := e.Pending.Get(h)
 	if e.Pending.HungUp(q) {

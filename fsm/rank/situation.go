@@ -90,7 +90,8 @@ func SituationNames() (names []string) {
 	return names
 }
 
-// SituationOf returns the situation that ev is about. It must be called before the step that takes ev at the time now.
+// SituationOf returns the situation that ev is about. SituationOf must be called before the step that takes ev at the
+// time now.
 func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	switch e := ev.(type) {
 	case *effects.Tick:

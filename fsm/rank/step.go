@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 )
 
-// Step handles one event at the time now and appends the effects that it causes to out. It panics if now is before the
-// time of an earlier step.
+// Step handles one event at the time now and appends the effects that it causes to out. Step panics if now is before
+// the time of an earlier step.
 func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	if now < r.now {
 		panic("BUG: the driver's clock ran backwards")
@@ -96,8 +96,8 @@ func (r *Rank) completed(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	r.owner(ref.Owner).Step(e, ref, ev)
 }
 
-// close removes the record of an effect that is complete, and returns its owner. It panics if there is no such effect,
-// because a driver that completes an effect twice is broken.
+// close removes the record of an effect that is complete, and returns its owner. close panics if there is no such
+// effect, because a driver that completes an effect twice is broken.
 func (r *Rank) close(c effects.Corr) kernel.Ref {
 	ref, ok := r.corrs.Close(c)
 	if !ok {

@@ -21,12 +21,12 @@ import (
 
 // The kinds of sweeps, in the order in which they run if all begin at once.
 const (
-	// sweepLost follows the loss of a peer. It ends the peer's grants, pending requests and recalls on fenced planes.
-	// The peer is unknown until it shakes hands again, and a retry that names an older grant is refused. No pending
-	// request is served while this sweep is in progress, because the sweep takes all work of the step (settle).
+	// sweepLost follows the loss of a peer. sweepLost ends the peer's grants, pending requests and recalls on fenced
+	// planes. The peer is unknown until it shakes hands again, and a retry that names an older grant is refused. No
+	// pending request is served while this sweep is in progress, because the sweep takes all work of the step (settle).
 	sweepLost = iota
-	// sweepUnreached follows the failure to link to a sender. It ends the sender's offers. No fetch begins that would
-	// read them.
+	// sweepUnreached follows the failure to link to a sender. sweepUnreached ends the sender's offers. No fetch begins
+	// that would read them.
 	sweepUnreached
 	// sweepAbandoned follows an Abandon, and ends the rows of the request. The Abandon has its outcome when the sweep
 	// ends; until then the request counts as being abandoned, and messages for it are refused.
@@ -43,8 +43,8 @@ const (
 // sweeps holds the sweep of each kind.
 type sweeps struct {
 	of [sweepKinds]kernel.Sweep
-	// The kind whose sweep continues next. Kinds take turns, so that a kind that is requested again and again does not
-	// hold up the others.
+	// The kind of sweep that continues next. Kinds take turns, so that a kind that is requested again and again does
+	// not hold up the others.
 	turn uint8
 	// subject of the current sweepUnreached; later ones wait in links
 	unreached link.Reached
@@ -82,7 +82,7 @@ func (r *Rank) sweep(e *flow.Env) {
 	}
 }
 
-// pass continues the pass of the kind whose turn it is, and reports whether the pass has ended.
+// pass continues the pass of the current kind, and reports whether the pass has ended.
 func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 	s, kind := &r.sweeps, r.sweeps.turn
 	tables := tablesOf[kind]
@@ -185,8 +185,8 @@ func sweepLayers(e *flow.Env, r *Rank, kind uint8, slot int32) kernel.Where {
 	return kernel.At(slot < all.Slots() || more)
 }
 
-// onReached notifies the flows whose rows wait for a link to a peer's pages that the link is up, or that it cannot be
-// made.
+// onReached notifies the flows that have rows waiting for a link to a peer's pages that the link is up, or that it
+// cannot be made.
 func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
 	for _, of := range r.flows.linkWaiters {
 		r.owner(of).(flow.LinkWaiter).Reached(e, reached.Class, reached.Code)
@@ -207,8 +207,8 @@ func (r *Rank) sweepUnreached(e *flow.Env, table uint8, slot int32) kernel.Where
 	return r.pullTarget.UnreachedFirst(e, of.Class, of.Code, of.Why)
 }
 
-// abandon begins to cancel a request in all tables of this rank. The senders of the request are notified. It refuses
-// the command if too many requests are being abandoned.
+// abandon begins to cancel a request in all tables of this rank. The senders of the request are notified. abandon
+// refuses the command if too many requests are being abandoned.
 func (r *Rank) abandon(e *flow.Env, t effects.Ticket, request uint64) {
 	if !e.Abandons.Order(t, request) {
 		_, most := e.Abandons.Orders()

@@ -17,7 +17,7 @@ type Tuning struct {
 	// SweepRows is the maximum number of condemned rows, and chunks of these, that one step ends (default 256). If more
 	// are left, the next Tick is due at once.
 	SweepRows uint32
-	// AttemptsMax is how often a put or a recall is requested or offered before it fails (default 3).
+	// AttemptsMax is the number of requests or offers after which a put or a recall fails (default 3).
 	AttemptsMax uint32
 	// TellsMax is the maximum number of attempts to deliver one notification to the proxy (default 10).
 	TellsMax uint32
@@ -33,7 +33,8 @@ type Tuning struct {
 	PlainsMax uint32
 	// BreakersPerPeer times PeersMax is the maximum number of addresses with a circuit breaker at a time.
 	BreakersPerPeer uint32 // default 4
-	// SpokeFor is how much longer an inbound peer keeps its place in the table once it has sent a message.
+	// SpokeFor is the additional time for which an inbound peer keeps its place in the table once it has sent a
+	// message.
 	SpokeFor effects.Duration // default 60 s
 }
 

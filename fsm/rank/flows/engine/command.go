@@ -34,9 +34,10 @@ type Put struct {
 	// Last marks the last batch of the request: the proxy is notified when all batches of the request have ended.
 	Last     bool
 	Patience effects.Duration
-	// A batch that is too large for one Put is given in several, directly one after the other, each with its own
-	// outcome. The first says in Follow how many more come, and each of those says in First the ticket of the first. If
-	// there is no room for all of them, each is refused as TooMany, so that no part is sent without the others.
+	// A batch that is too large for one Put is given in several Puts, directly after each other, each with an outcome
+	// of its own. Follow of the first Put is the number of further Puts, and First of each further Put is the ticket of
+	// the first. If there is no room for all of these Puts, each is refused as TooMany, so that no part of the batch is
+	// sent without the rest.
 	Follow uint32
 	First  effects.Ticket
 }
@@ -48,8 +49,8 @@ type Peer struct {
 	AllocPort uint16
 }
 
-// Abort ends the command with the ticket Target early: a Put, a Fetch, or a Reserve or a Get that waits. It delivers OK
-// if there was something to end. The aborted command has its own Deliver.
+// Abort ends the command with the ticket Target early: a Put, a Fetch, or a Reserve or a Get that waits. Abort delivers
+// OK if there was something to end. The aborted command has its own Deliver.
 type Abort struct{ Target effects.Ticket }
 
 // IsCommand marks Reserve as a command body.

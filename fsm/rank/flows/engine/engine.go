@@ -20,7 +20,7 @@ type Config struct {
 	Proxy          effects.Addr // without a host: there is no proxy
 	Rank           uint32       // sent to the proxy
 	TellsMax       uint32       // attempts to deliver one notification to the proxy
-	BatchMax       uint32       // maximum number of pages of one Reserve
+	BatchMax       uint32       // pages of one reservation Reserve
 	PutsMax        uint32
 	ReservesMax    uint32
 	RequestsMax    uint32
@@ -108,19 +108,19 @@ func (x *Engine) Abort(v *env.Env, of kernel.Ref) bool {
 // Admit gives free pages to the reservations that wait for them, unless these wait in the allocation queue.
 func (x *Engine) Admit(v *env.Env) { x.reserves.admit(v) }
 
-// First returns the reservation that waits in the allocation queue, and how many pages it needs. It returns zero if
+// First returns the reservation that waits in the allocation queue, and how many pages it needs. First returns zero if
 // there is none.
 func (x *Engine) First() (table.Handle, uint32) { return x.reserves.first() }
 
-// AdmitFirst gives pages to the reservation that First returned. It must be that reservation's turn, the pages must be
-// free, and the engine's share must allow them.
+// AdmitFirst gives pages to the reservation that First returned. The reservation must be next in the queue, the pages
+// must be free, and the engine's share must allow them.
 func (x *Engine) AdmitFirst(v *env.Env) { x.reserves.grantFirst(v) }
 
 // LeftLine reports, once, that a reservation left the queue without pages, or joined the allocation queue. The rows
 // behind the former, or the latter itself, may be served now.
 func (x *Engine) LeftLine() bool { return x.reserves.leftLine() }
 
-// Leave counts a batch out of its request. It must be called after the batch's outcome was delivered, because a
+// Leave counts a batch out of its request. Leave must be called after the batch's outcome was delivered, because a
 // receiver of the proxy's notification may rely on the outcome.
 func (x *Engine) Leave(v *env.Env, request table.Handle, chunks uint32, code effects.Code) {
 	if x.requests.leave(v, request, chunks, code) {
@@ -134,13 +134,13 @@ func (x *Engine) Enter(v *env.Env, id []byte) (table.Handle, effects.Code, *effe
 	return x.requests.join(v, id, false)
 }
 
-// MayEnter returns the code and the reason that Enter would return. It changes nothing.
+// MayEnter returns the code and the reason that Enter would return. MayEnter changes nothing.
 func (x *Engine) MayEnter(v *env.Env, id []byte) (effects.Code, *effects.Why) {
 	_, code, why := x.requests.admit(v, id)
 	return code, why
 }
 
-// Last notes that no batch of a request follows the ones that were counted in.
+// Last notes that no further batch of the request follows.
 func (x *Engine) Last(request table.Handle) { x.requests.of(request).last = true }
 
 // Operation returns a new number for a put. No other put has the same number.

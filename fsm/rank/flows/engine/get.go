@@ -11,14 +11,14 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Gets contains the Get commands that wait for chunks, and those whose chunks are pinned until Unpin.
+// Gets contains the Get commands that wait for chunks, and those that have pinned chunks until Unpin.
 //
-// A Get waits while its next chunk may still arrive: until its time is over, or until everything from which the chunk
+// A Get waits while its next chunk may still arrive: until its time is over, or until every source from which the chunk
 // was expected is gone. A chunk may arrive through a fill in flight, a deferred offer, or a pending request or offer. A
-// Get that came before any of these has lost nothing and waits on, because its sender may not have begun yet. A Get
-// that had one of these and has none left ends with the prefix that is here. What was lost while the Get waited for an
-// earlier chunk is not recorded; then the Get waits its whole time. A Get for a request whose sender has reported the
-// end of the request waits for nothing more.
+// Get that came before any source existed has lost nothing and continues to wait, because its sender may not have begun
+// yet. A Get that had such a source and has none left ends with the prefix that is here. A source that was lost while
+// the Get waited for an earlier chunk is not recorded; then the Get waits its whole time. After the sender of a request
+// has reported the end of the request, a Get for the request waits for nothing more.
 type Gets struct {
 	waitMax  effects.Duration `snap:"share"`
 	rows     table.Slab[get]
@@ -30,8 +30,8 @@ type Gets struct {
 	pages []effects.Page `snap:"scratch"`
 }
 
-// Emptied returns an empty table for at most max Gets, each of which waits at most waitMax. It reuses the memory of x,
-// which must not be used afterwards.
+// Emptied returns an empty table for at most max Gets, each of which waits at most waitMax. Emptied reuses the memory
+// of x, which must not be used afterwards.
 func (x *Gets) Emptied(max int, waitMax effects.Duration) Gets {
 	return Gets{
 		waitMax: waitMax, rows: x.rows.Emptied(max), byWanted: x.byWanted.Emptied(), byName: x.byName.Emptied(),
@@ -39,8 +39,8 @@ func (x *Gets) Emptied(max int, waitMax effects.Duration) Gets {
 	}
 }
 
-// A get either waits for the first key that it misses, and pins nothing; it is looked at again when that key becomes
-// ready. Or it has pins.
+// A get either waits for the first key that it misses, and pins nothing; the Get is looked at again when that key
+// becomes ready. Or a get has pins.
 type get struct {
 	ticket  effects.Ticket
 	waiting bool
@@ -134,8 +134,8 @@ func (x *Gets) readyAt(s *store.Store, g *get, i int) store.Entry {
 	return 0
 }
 
-// goOn checks the keys from the missing one on, so that a Get whose keys become ready one by one does not check all of
-// them each time. Earlier keys may be gone by then, so all are checked once the last key is ready.
+// goOn checks the keys from the missing one on, so that a Get does not check all of its keys each time while the keys
+// become ready singly. Earlier keys may be gone by then, so all are checked once the last key is ready.
 func (x *Gets) goOn(s *store.Store, g *get) bool {
 	for i := g.from; i < len(g.ends); i++ {
 		if x.readyAt(s, g, i) == 0 {
@@ -175,8 +175,8 @@ func (x *Gets) take(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Ha
 	}
 }
 
-// Absent returns the code of a command whose first missing chunk has this hash: Lapsed if the chunk expired before the
-// request read it, else NotFound.
+// Absent returns the code of a command that misses the chunk with this hash first: Lapsed if the chunk expired before
+// the request read it, else NotFound.
 func Absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	if !s.Lapsed(v.Now, hash, request) {
 		return effects.NotFound
@@ -185,8 +185,8 @@ func Absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	return effects.Lapsed
 }
 
-// Missing returns the code and the reason of a command that misses a chunk. They include how the request ended, if its
-// sender has reported that.
+// Missing returns the code and the reason of a command that misses a chunk. The reason includes how the request ended,
+// if its sender has reported that.
 func Missing(v *env.Env, s *store.Store, r *outcomes.Requests, hash, request uint64, key []byte) (effects.Code,
 	*effects.Why) {
 	end, over := r.Of(v.Now, request)
@@ -204,7 +204,7 @@ func Missing(v *env.Env, s *store.Store, r *outcomes.Requests, hash, request uin
 	return code, nil
 }
 
-// NotSent returns the reason that the request did not contain the wanted chunk. It names a chunk that the request
+// NotSent returns the reason that the request did not contain the wanted chunk. NotSent names a chunk that the request
 // contained.
 func NotSent(wanted, came []byte) *effects.Why {
 	w := &effects.Why{Stage: effects.StageMemory, Field: "key", Ours: effects.Words(wanted), Theirs: "no chunk"}
@@ -214,7 +214,7 @@ func NotSent(wanted, came []byte) *effects.Why {
 	return w
 }
 
-// Awaits returns the key that a Get of this request waits for, or nil if no Get of it waits.
+// Awaits returns the key that a Get of this request waits for, or nil if no Get of the request waits.
 func (x *Gets) Awaits(request uint64) []byte {
 	g := x.rows.Get(x.byName.Seek(request).Handle())
 	if request == 0 || g == nil {
@@ -223,7 +223,7 @@ func (x *Gets) Awaits(request uint64) []byte {
 	return g.key(g.from)
 }
 
-// Over ends the Gets that wait for chunks of a request that has ended, as many as this step has work for. It reports
+// Over ends the Gets that wait for chunks of a request that has ended, as many as this step has work for. Over reports
 // whether all have ended.
 func (x *Gets) Over(v *env.Env, s *store.Store, r *outcomes.Requests, request uint64) (all bool) {
 	for at := x.byName.Seek(request); at.Found(); at = x.byName.Seek(request) {
@@ -238,9 +238,9 @@ func (x *Gets) Over(v *env.Env, s *store.Store, r *outcomes.Requests, request ui
 }
 
 // Wake looks again at the Gets that wait for keys that have become ready, or that can no longer become ready. All Gets
-// may wait for the same key, so each step continues only as many as it has work for. The store keeps the notifications
-// for the next step. A Get that was not reached has pinned nothing yet; it gets what is there when its turn comes, as
-// if it had been given then.
+// may wait for the same key, so each step continues only as many as the step has work for. The store keeps the
+// notifications for the next step. A Get that was not reached has pinned nothing yet; when the Get is reached, it
+// delivers the prefix that is ready then.
 func (x *Gets) Wake(v *env.Env, s *store.Store, r *outcomes.Requests, p *allocqueue.Pending) {
 	x.cut = false
 	became := s.Became()
@@ -297,8 +297,7 @@ func (x *Gets) may(v *env.Env) bool {
 func (x *Gets) Cut() bool { return x.cut }
 
 // GiveUp ends the Gets that wait for a chunk that cannot arrive any more, as many as this step has work for. If chunks
-// become ready later in the same step, the lost keys are checked again, because a Get may have come to wait for one of
-// them.
+// become ready later in the same step, the lost keys are checked again, because a Get may now wait for a lost key.
 func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *outcomes.Requests, p *allocqueue.Pending) {
 	for _, hash := range s.Lost() {
 		if !x.byWanted.Seek(hash).Found() || p.Asked(hash) {
@@ -308,8 +307,8 @@ func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *outcomes.Requests, p *alloc
 			h := at.Handle()
 			g := x.rows.Get(h)
 			if s.MayCome(hash, g.key(g.from)) {
-				// The chunk may arrive for all Gets that wait for it. Checking each would be too much work: a message
-				// can name one key very often.
+				// The chunk may arrive for all Gets that wait for it. Checking each Get would be too much work, because
+				// a message can name a key very often.
 				break
 			}
 			if !x.may(v) {

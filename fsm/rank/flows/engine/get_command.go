@@ -7,10 +7,10 @@ import "github.com/kvferry/kvferry/effects"
 // the code is NotFound, or Lapsed if the first missing chunk was here for this request and expired after ClaimTTL
 // without being read, or the code tells how the request ended at its sender. Nothing is pinned while a Get waits.
 //
-// With the Request for which the chunks were sent, the Get consumes chunks: for each chunk that it returns, it ends the
-// claim of that request or, if the request has none, the oldest claim that names no request (chunks of vanilla
-// senders). It does not end claims of other requests. A chunk leaves the store when it has no claim and no pin. Without
-// a Request the Get consumes nothing.
+// With the Request for which the chunks were sent, the Get consumes chunks: for each chunk that the Get returns, the
+// Get ends the claim of that request or, if the request has none, the oldest claim that names no request (chunks of
+// vanilla senders). Claims of further requests are not ended. A chunk leaves the store when it has no claim and no pin.
+// Without a Request the Get consumes nothing.
 type Get struct {
 	Request []byte // request id, as the sender knows it; empty: consume nothing
 	Keys    [][]byte
@@ -22,40 +22,41 @@ type Get struct {
 }
 
 // Fetch requests chunks by key, in order, which are given to the engine's device code batch by batch (effects.Scatter).
-// The chunks are read here or from the senders that offered them. The Fetch begins as soon as all chunks are known. It
-// has one outcome for all: OK with all Hits, or else the engine has to compute the request. Patience bounds the whole
-// Fetch (0: the configured FetchTimeout, which is also the maximum). With the Request for which the chunks were offered
-// or sent, they are consumed, as by a Get. Without a Request, or where chunks of another request are read, offers and
-// claims stay.
+// The chunks are read here or from the senders that offered them. The Fetch begins as soon as all chunks are known. A
+// Fetch has one outcome for all chunks: OK with all Hits, or else the engine has to compute the request. Patience
+// bounds the whole Fetch (0: the configured FetchTimeout, which is also the maximum). With the Request for which the
+// chunks were offered or sent, the chunks are consumed, as by a Get. Without a Request, or where chunks of another
+// request are read, offers and claims stay.
 type Fetch struct {
 	Request  []byte // request id, as the sender knows it; may be empty
 	Keys     [][]byte
 	Patience effects.Duration
 }
 
-// Contains asks for the length of the prefix of Keys that a Fetch could have now. It pins and consumes nothing, and
-// therefore names no request. A Fetch cannot have chunks that arrived layer by layer; to look for those, use a Get
-// without Request and Wait.
+// Contains asks for the length of the prefix of Keys that a Fetch could have now. Contains pins and consumes nothing,
+// and therefore names no request. A Fetch cannot have chunks that arrived layer by layer; to look for such chunks, use
+// a Get without Request and Wait.
 type Contains struct{ Keys [][]byte }
 
-// Unpin ends the pins of the Get with ticket Got. It consumes nothing, because the Get did. A second Unpin is NotFound.
+// Unpin ends the pins of the Get with ticket Got. Unpin consumes nothing, because the Get did. A second Unpin is
+// NotFound.
 type Unpin struct{ Got effects.Ticket }
 
 // Abandon cancels everything here that belongs to requests with this id: claims on ready chunks, offers that were not
 // read, fills and reads in flight, and pending requests. Their senders are notified, also those whose messages arrive
 // within AbandonTTL afterwards.
 //
-// With a Reason, the sender of the request receives the reason with the next reply to one of its end-of-request
-// messages. So both ends know why the chunks were of no use.
+// With a Reason, the sender of the request receives the reason with the next reply to an end-of-request message. So
+// both ends know why the chunks were of no use.
 type Abandon struct {
 	Request []byte
 	Reason  []byte // for people; may be empty
 }
 
-// GiveUp does for chunks of a request what a Fetch does that begins and fails: it ends the claims of the request on
-// chunks that are here, and the offers of chunks that are elsewhere, whose senders are notified. It is for the later
-// parts of a fetch that was too large for one command. Reads and Gets in progress continue, and chunks that arrive
-// later are kept, unlike after an Abandon.
+// GiveUp does for chunks of a request what a Fetch does that begins and fails: the claims of the request on chunks that
+// are here end, and so do the offers of chunks that are elsewhere. The senders of these offers are notified. GiveUp is
+// for the later parts of a fetch that was too large for one command. Reads and Gets in progress continue, and chunks
+// that arrive later are kept, unlike after an Abandon.
 type GiveUp struct {
 	Request []byte
 	Keys    [][]byte

@@ -1,5 +1,5 @@
-// Package engine implements what a rank does for its engine, whichever flow carries a command out. It defines the
-// commands, checks their arguments, reserves pages, keeps Gets that wait for chunks, and counts the batches of each
+// Package engine implements what a rank does for its engine, whichever flow carries a command out. The package defines
+// the commands, checks their arguments, reserves pages, keeps Gets that wait for chunks, and counts the batches of each
 // request, so that a proxy can be notified when all of them have ended.
 //
 // The rank has one [Engine] for reservations, requests and the connection to the proxy, and one [Gets] for Gets. A flow
@@ -31,8 +31,8 @@ import (
 // outcome, or later if the outcome says Held.
 //
 // Invariant: the Op holds its pages (in-flight references, M1) from Begin until the memory goes back, so that no
-// Release frees pages that something may still touch. The flow that owns the Op knows what touches the pages. It says
-// Held while anything does, and calls Return when nothing does any more.
+// Release frees pages that something may still touch. The flow that owns the Op knows what touches the pages. The Op
+// says Held while anything does, and calls Return when nothing does any more.
 type Op struct {
 	Ticket   effects.Ticket
 	Pages    []effects.Page // empty once the memory went back
@@ -46,7 +46,7 @@ type Op struct {
 	why       *effects.Why // set when something failed; may be nil
 }
 
-// Begin initializes the Op for a command and holds the command's pages. It reuses the memory of the Op that was here
+// Begin initializes the Op for a command and holds the command's pages. Begin reuses the memory of the Op that was here
 // before.
 func (o *Op) Begin(v *env.Env, t effects.Ticket, pages []effects.Page, patience effects.Duration) {
 	*o = Op{Ticket: t, Pages: append(o.Pages[:0], pages...), Patience: patience, Deadline: v.Now.Add(patience)}
@@ -55,7 +55,7 @@ func (o *Op) Begin(v *env.Env, t effects.Ticket, pages []effects.Page, patience 
 	}
 }
 
-// Deliver emits the Op's one outcome, which gives the memory back unless d.Held is set. It panics if there was an
+// Deliver emits the Op's one outcome, which gives the memory back unless d.Held is set. Deliver panics if there was an
 // outcome before.
 func (o *Op) Deliver(v *env.Env, d effects.Deliver) {
 	pages := o.Pages
@@ -64,8 +64,8 @@ func (o *Op) Deliver(v *env.Env, d effects.Deliver) {
 	v.Out.Deliver(d)
 }
 
-// End does what Deliver does, but emits nothing. It is for a put that another flow requested, of which the driver does
-// not know.
+// End does what Deliver does, but emits nothing. Use this method for a put that another flow requested, of which the
+// driver does not know.
 func (o *Op) End(v *env.Env, held bool) {
 	if o.delivered {
 		panic("BUG: a put had two outcomes")
@@ -78,15 +78,15 @@ func (o *Op) End(v *env.Env, held bool) {
 	}
 }
 
-// Return gives the memory back after an outcome that said Held. Nothing may touch the pages any more. It panics if no
-// outcome said Held.
+// Return gives the memory back after an outcome that said Held. Nothing may touch the pages any more. Return panics if
+// no outcome said Held.
 func (o *Op) Return(v *env.Env) {
 	o.Back(v)
 	v.Out.Return(o.Ticket)
 }
 
-// Back does what Return does, but emits nothing. It is for a put that another flow requested, of which the driver does
-// not know.
+// Back does what Return does, but emits nothing. Use this method for a put that another flow requested, of which the
+// driver does not know.
 func (o *Op) Back(v *env.Env) {
 	if !o.held {
 		panic("BUG: memory goes back that no outcome has held")

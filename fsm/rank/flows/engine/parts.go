@@ -2,8 +2,8 @@ package engine
 
 import "github.com/kvferry/kvferry/effects"
 
-// parts records the Puts of one batch that follow the first of them, for which there is room. They arrive directly
-// after the first Put or not at all: if another batch begins before, they lose their room.
+// parts records the Puts of one batch that follow the first of them, for which there is room. These Puts arrive
+// directly after the first Put or not at all: if another batch begins before, the room for them is lost.
 type parts struct {
 	first effects.Ticket
 	left  uint32

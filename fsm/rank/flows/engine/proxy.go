@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// proxy is the one connection to the proxy. It delivers one notification at a time, and each notification at most once:
-// a request leaves the queue before its notification is sent, and goes back only if the driver reports that the
+// proxy is the one connection to the proxy. proxy delivers one notification at a time, and each notification at most
+// once: a request leaves the queue before its notification is sent, and goes back only if the driver reports that the
 // notification was not sent.
 type proxy struct {
 	at         effects.Addr     `snap:"share"`
@@ -20,7 +20,7 @@ type proxy struct {
 	conn       effects.Conn
 	opening    bool
 	fails      uint32              // connections in a row that could not be opened
-	telling    table.Handle        // the request whose notification is in flight
+	telling    table.Handle        // the request of the notification in flight
 	timer      kernel.TimerID      `snap:"set"`
 	notif      protocol.ProxyNotif `snap:"scratch"`
 }
@@ -101,8 +101,8 @@ func (x *proxy) sendDone(v *env.Env, all *requests, h table.Handle, code effects
 	x.maybeTell(v, all)
 }
 
-// connLost closes the connection if it is the one that was lost. While a notification is in flight, its completion
-// reports what became of it, and only this completion decides whether the notification is repeated.
+// connLost closes the proxy's connection if conn is that connection. While a notification is in flight, only the
+// completion of the notification decides whether the notification is repeated.
 func (x *proxy) connLost(v *env.Env, all *requests, conn effects.Conn) {
 	if x.conn == conn && x.telling == 0 {
 		v.Out.Close(conn)

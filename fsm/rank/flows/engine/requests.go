@@ -74,7 +74,7 @@ func (x *requests) join(v *env.Env, id []byte, last bool) (table.Handle, effects
 	return h, effects.OK, nil
 }
 
-// admit checks whether a batch may join the request with this id, and returns the request if it is known. It changes
+// admit checks whether a batch may join the request with this id, and returns the request if it is known. admit changes
 // nothing.
 func (x *requests) admit(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
 	h := x.find(id)
@@ -103,7 +103,7 @@ func (x *requests) find(id []byte) table.Handle {
 	return 0
 }
 
-// add records a request. If the table is full, it drops the oldest request that the proxy was notified of. It returns
+// add records a request. If the table is full, it drops the oldest request that the proxy was notified of. add returns
 // zero if the table is full of open requests.
 func (x *requests) add(v *env.Env, id []byte) table.Handle {
 	if oldest := x.told.Front(); x.slab.Full() && oldest != 0 {

@@ -8,7 +8,7 @@ import (
 )
 
 // reserves contains the reservations of the engine, granted and waiting ones. Reservations are served first in, first
-// out, so that a large one is not overtaken by small ones.
+// out, so that small reservations do not overtake a large reservation.
 type reserves struct {
 	cfg     reservesConfig `snap:"share"`
 	slab    table.Slab[reserve]
@@ -19,12 +19,12 @@ type reserves struct {
 // reservesConfig is the configuration of reserves.
 type reservesConfig struct {
 	max       uint32           // maximum number of reservations
-	pages     uint32           // maximum number of pages of one
+	pages     uint32           // pages of one reservation
 	pageBytes uint32           // size of a page
 	patience  effects.Duration // of a Reserve without Patience
 	// inLine means that reservations wait in the allocation queue together with peers' requests, which take pages of
-	// the same pool. The room that has the queue decides whose turn it is, and reserved pages count in the engine's
-	// share (class 0).
+	// the same pool. The room that has the queue decides which reservation or request is next, and reserved pages count
+	// in the engine's share (class 0).
 	inLine bool
 }
 
@@ -77,7 +77,7 @@ func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
 	x.slab.PushBack(&x.waiting, h)
 	v.Timers.Set(&r.timer, v.Now.Add(patience), ref(kindReserve, h))
 	if x.cfg.inLine {
-		x.shifted = true // It may be its turn.
+		x.shifted = true // The reservation may be next.
 		return
 	}
 	x.admit(v)
@@ -103,7 +103,7 @@ func (x *reserves) due(v *env.Env, h table.Handle) {
 // waits reports whether a reservation has no pages yet.
 func (x *reserves) waits(h table.Handle) bool { return x.slab.Listed(h) }
 
-// head returns how many pages the first waiting reservation needs. It reports false if none waits.
+// head returns how many pages the first waiting reservation needs. head reports false if none waits.
 func (x *reserves) head() (pages uint32, ok bool) {
 	if r := x.slab.Get(x.waiting.Front()); r != nil {
 		return r.count, true
@@ -111,8 +111,8 @@ func (x *reserves) head() (pages uint32, ok bool) {
 	return 0, false
 }
 
-// first returns the first reservation that waits in the allocation queue, and how many pages it needs. It returns zero
-// if there is none.
+// first returns the first reservation that waits in the allocation queue, and how many pages it needs. first returns
+// zero if there is none.
 func (x *reserves) first() (h table.Handle, pages uint32) {
 	if pages, ok := x.head(); ok && x.cfg.inLine {
 		return x.waiting.Front(), pages
@@ -120,8 +120,8 @@ func (x *reserves) first() (h table.Handle, pages uint32) {
 	return 0, 0
 }
 
-// admit gives free pages to waiting reservations, in order, as many pages as this step has work for. It does nothing if
-// the reservations wait in the allocation queue.
+// admit gives free pages to waiting reservations, in order, as many pages as this step has work for. admit does nothing
+// if the reservations wait in the allocation queue.
 func (x *reserves) admit(v *env.Env) {
 	if x.cfg.inLine {
 		return
@@ -136,7 +136,7 @@ func (x *reserves) admit(v *env.Env) {
 	}
 }
 
-// grantFirst gives pages to the first waiting reservation, whose turn it is, and counts them in the engine's share. The
+// grantFirst gives pages to the first waiting reservation, which is next, and counts them in the engine's share. The
 // pages must be free, and the engine's share must allow them.
 func (x *reserves) grantFirst(v *env.Env) {
 	count, _ := x.head()
@@ -144,7 +144,7 @@ func (x *reserves) grantFirst(v *env.Env) {
 	x.admitFirst(v, count)
 }
 
-// admitFirst gives count pages to the first waiting reservation. They belong to the engine until it releases them.
+// admitFirst gives count pages to the first waiting reservation. The pages belong to the engine until their Release.
 func (x *reserves) admitFirst(v *env.Env, count uint32) {
 	h := x.waiting.Front()
 	r := x.slab.Get(h)

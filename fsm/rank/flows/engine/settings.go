@@ -12,7 +12,7 @@ type Settings struct {
 	PutTimeout     effects.Duration // default 30 s: time limit of a Put without Patience
 	ReserveTimeout effects.Duration // default 10 s: the same of a Reserve
 	// RequestTTL is the time for which an idle or notified request is recorded, so that the proxy is notified at most
-	// once. It must be longer than any gap between batches of one prefill.
+	// once. RequestTTL must be longer than any gap between batches of one prefill.
 	RequestTTL effects.Duration // default 30 s
 	// AbandonTTL is the time for which messages for an abandoned request are refused. If it is negative, they are
 	// served.

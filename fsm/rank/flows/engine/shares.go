@@ -11,7 +11,7 @@ import (
 // Share lets the store serve pages that the engine continues to read: chunk i has key Keys[i] and lies in Pages[i].
 // Nobody may write to these pages from now on, including the engine. The pages stay until Withdraw, even if room is
 // needed, and their Reserve cannot be released before. The Hits of the outcome count the pages that are shared: if a
-// chunk is in the store already, its page is not shared, but is withdrawn with the others. All pages are taken or none:
+// chunk is in the store already, the page is not shared, but is withdrawn with the rest. All pages are taken or none:
 // if a put or another Share holds one of them, the Share is refused as Invalid.
 type Share struct {
 	Reserved effects.Ticket
@@ -19,9 +19,10 @@ type Share struct {
 	Pages    []effects.Page
 }
 
-// Withdraw ends the sharing that the Share with ticket Shared began. From then on no read of its pages begins unless it
-// was promised before. The outcome follows when nobody reads the pages any more; from then on they belong to the engine
-// alone. If a Withdraw is aborted, the pages that are being read stay shared, and another Withdraw can wait for them.
+// Withdraw ends the sharing that the Share with ticket Shared began. From then on no read of the pages begins unless
+// the read was promised before. The outcome follows when nobody reads the pages any more; from then on the pages belong
+// to the engine alone. If a Withdraw is aborted, the pages that are being read stay shared, and another Withdraw can
+// wait for them.
 type Withdraw struct{ Shared effects.Ticket }
 
 // IsCommand marks Share as a command body.

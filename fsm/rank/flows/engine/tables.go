@@ -2,7 +2,7 @@ package engine
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// Tables visits the sizes of this room's tables. It is for checks and statistics.
+// Tables visits the sizes of this room's tables. Tables is for checks and statistics.
 func (x *Engine) Tables(visit table.Visit) {
 	left := x.proxy.left(&x.requests)
 	visit("reservations", x.reserves.len(), table.Empty)
@@ -11,7 +11,7 @@ func (x *Engine) Tables(visit table.Visit) {
 	visit("requests remembered", x.requests.len()-left, table.Timed)
 }
 
-// Conns returns the number of connections that this room has open. It is for checks and statistics.
+// Conns returns the number of connections that this room has open. Conns is for checks and statistics.
 func (x *Engine) Conns() int { return x.proxy.conns() }
 
 func (x *proxy) conns() int {

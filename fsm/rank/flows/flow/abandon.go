@@ -12,9 +12,9 @@ type abandoned struct {
 	until   effects.Time
 }
 
-// An order is an Abandon command that is in progress. It has its outcome when all rows of its request have ended. Until
-// then each row may or may not have ended yet, and messages for the request are refused, however short the time for
-// which abandoned requests are recorded.
+// An order is an Abandon command that is in progress. The order has its outcome when all rows of its request have
+// ended. Until then each row may or may not have ended yet, and messages for the request are refused, however short the
+// time for which abandoned requests are recorded.
 type order struct {
 	ticket  effects.Ticket
 	request uint64
@@ -34,8 +34,8 @@ type Abandons struct {
 	swept int
 }
 
-// Emptied returns an empty Abandons that records up to max requests and has up to max orders in progress at a time. It
-// reuses the memory of a, which must not be used afterwards.
+// Emptied returns an empty Abandons that records up to max requests and has up to max orders in progress at a time.
+// Emptied reuses the memory of a, which must not be used afterwards.
 func (a *Abandons) Emptied(max uint32) Abandons {
 	return Abandons{
 		slab: a.slab.Emptied(int(max)), index: a.index.Emptied(),
@@ -43,7 +43,7 @@ func (a *Abandons) Emptied(max uint32) Abandons {
 	}
 }
 
-// Order begins an Abandon. It returns false if too many are in progress.
+// Order begins an Abandon. Order returns false if too many are in progress.
 func (a *Abandons) Order(t effects.Ticket, request uint64) bool {
 	h, x := a.orders.Add()
 	if x == nil {
@@ -88,7 +88,7 @@ func (a *Abandons) forget(h table.Handle) {
 }
 
 // Note records a request for the time ttl. A request is recorded at most once. If the table is full, the oldest record
-// is dropped. Each call drops at most two expired records, so that they are never dropped all at once.
+// is dropped. Each call drops at most two expired records, so that a single call never drops all expired records.
 func (a *Abandons) Note(now effects.Time, request uint64, ttl effects.Duration) {
 	if a.slab.Max() == 0 || ttl <= 0 {
 		return

@@ -12,8 +12,8 @@ func Never(code effects.Code) bool {
 }
 
 // RefuseForGood refuses a request of a vanilla peer, which knows none of our codes, with an empty frame, as
-// LMCache-Ascend's receiver does when it cannot serve a request: the put at the sender then raises. It is not answered
-// with a failed allocation, because after one the sender would tell its proxy that everything was sent.
+// LMCache-Ascend's receiver does when it cannot serve a request: the put at the sender then raises. The request is not
+// answered with a failed allocation, because the sender would then still notify its proxy that everything was sent.
 func RefuseForGood(v *env.Env, to effects.Request) {
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(v.Out.Arena())})
 }

@@ -45,5 +45,5 @@ type Told struct {
 	NoRoom  bool
 	Why     *effects.Why
 	Grant   effects.GrantID // under which the pages were sent; 0: none had to be
-	Already []uint32        // indices of the pages whose chunks the peer had already
+	Already []uint32        // indices of pages; the peer had their chunks already
 }

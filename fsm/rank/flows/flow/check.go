@@ -9,7 +9,7 @@ import (
 
 // The functions of this file check keys and layouts before any other check.
 
-// Check checks whether a batch could ever be served, with this number of pages of the pool. It returns OK, or a code
+// Check checks whether a batch could ever be served, with this number of pages of the pool. Check returns OK, or a code
 // and the reason.
 func (e *Env) Check(
 	keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int,

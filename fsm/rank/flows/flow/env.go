@@ -56,7 +56,7 @@ type Config struct {
 	AllocTimeout effects.Duration // how long an allocation request waits for pages
 	ReplyTimeout effects.Duration // how long a peer's reply is waited for
 	Lease        effects.Duration // of write grants; assumed if a receiver states none
-	// LeaseGuard is how long before the end of a grant its holder stops starting accesses under it (M4).
+	// LeaseGuard is the time before the end of a grant at which its holder stops starting accesses under it (M4).
 	LeaseGuard effects.Duration
 	DriftPPM   uint32           // maximum drift between two nodes' clocks, in millionths
 	LeaseMax   effects.Duration // maximum life of a read lease, renewals included
@@ -64,7 +64,7 @@ type Config struct {
 	BackoffMax effects.Duration
 	BatchMax   uint32 // chunks in one command or message
 	PeersMax   uint32
-	// AttemptsMax is how often a put or a recall is requested or offered before it fails.
+	// AttemptsMax is the number of requests or offers after which a put or a recall fails.
 	AttemptsMax uint32
 	// Carries is the maximum number of bytes of chunks that travel in an allocation request; 0: none do.
 	Carries uint32

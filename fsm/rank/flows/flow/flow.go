@@ -10,7 +10,7 @@ import (
 )
 
 // A Flow is the interface that every flow implements. The rank registers its flows in a fixed order, and calls them in
-// that order. By type assertion it finds which of these interfaces a flow implements in addition: [Commander],
+// that order. By type assertion the rank finds which of these interfaces a flow implements in addition: [Commander],
 // [Server], [Target], [Lender], [ClassKeeper], [Busier], [LinkWaiter], [PeerWatcher], [LossSweeper], [DrainSweeper] and
 // [Continuer].
 type Flow interface {
@@ -32,12 +32,13 @@ type Cold interface {
 	Left(e *Env) int
 	// Tables visits the tables that belong to the flow alone.
 	Tables(visit table.Visit)
-	// State returns the state of a row as a number of the flow's own. It is for statistics; no decision depends on it.
+	// State returns the state of a row as a number of the flow's own. State is for statistics; no decision depends on
+	// it.
 	State(r *Rooms, ref kernel.Ref) uint16
 }
 
-// Passive has the methods of a Flow that has no timers, no tickets and no tables of its own, and receives no signals.
-// Such a flow embeds it.
+// Passive has the methods of a Flow that has no timers, no tickets and no tables of its own, and receives no signals. A
+// flow of this kind embeds Passive.
 type Passive struct{}
 
 // Due panics, because the flow has set no timer.
@@ -66,8 +67,8 @@ type Commander interface {
 
 // A Server is a flow that takes the messages with which peers begin an exchange.
 type Server interface {
-	// Serves reports whether the flow takes messages of a channel. It returns the tag of these messages, or TagNone if
-	// the flow takes all messages that no other flow takes by their tag.
+	// Serves reports whether the flow takes messages of a channel. Serves returns the tag of these messages, or TagNone
+	// if the flow takes every message that is not taken by its tag.
 	Serves(c effects.Channel) (protocol.Tag, bool)
 	// Receive handles such a message.
 	Receive(e *Env, x *effects.Received)
@@ -85,7 +86,7 @@ type Busier interface {
 	Busy(all []uint32)
 }
 
-// A LinkWaiter is a flow whose rows wait for links to the pages of peers that call this rank.
+// A LinkWaiter is a flow with rows that wait for links to the pages of peers that call this rank.
 type LinkWaiter interface {
 	// Reached reports that the link to the pages of a class is up or, if code is not OK, that the link cannot be made.
 	Reached(e *Env, class int, code effects.Code)
@@ -117,10 +118,11 @@ type Continuer interface {
 	Continue(e *Env) (left bool)
 }
 
-// A Target is a flow whose peers' requests wait for pages in the allocation queue.
+// A Target is a flow for which requests of peers wait for pages in the allocation queue.
 type Target interface {
 	Flow
-	// Try serves the request whose turn it is, if that is possible now. If not, Try returns what the request lacks.
+	// Try serves the next request of the allocation queue, if that is possible now. If not, Try returns what the
+	// request lacks.
 	Try(e *Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall)
 }
 
@@ -133,7 +135,7 @@ type Lender interface {
 	Extend(e *Env, ref kernel.Ref) (lease.Extended, effects.Duration)
 }
 
-// A Signal is a room's notification to a flow about one row of the flow. It is a struct, so that a notification
+// A Signal is a room's notification to a flow about one row of the flow. The Signal is a struct, so that a notification
 // allocates nothing.
 type Signal struct {
 	Kind SignalKind
@@ -149,7 +151,7 @@ const (
 	// Changed: the state of an outbound peer changed, so rows that wait for the peer have to be looked at again.
 	Changed    SignalKind = iota + 1
 	LeaseEnded            // a reader has finished reading under this lease
-	// Refused: a pending request waits in vain. The flow replies to it with an error and removes it.
+	// Refused: a pending request waits in vain. The flow replies with an error and removes the request.
 	Refused
 	Ended // the flow ends a landing for a reason of this rank
 )

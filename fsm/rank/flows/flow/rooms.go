@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
-// Rooms contains the rooms that all targets of a rank share. They know no flow.
+// Rooms contains the rooms that all targets of a rank share. Rooms know no flow.
 type Rooms struct {
 	Store    store.Store
 	Pending  allocqueue.Pending
@@ -48,8 +48,8 @@ func (e *Env) Wanted(x *landing.Landing) bool {
 	return !e.Draining && !e.Abandons.Has(e.Now, x.Request)
 }
 
-// Short returns what a batch lacks whose plan was taken back. Pages that become free after until are of no use to the
-// batch.
+// Short returns what a batch lacks after its plan was taken back. Pages that become free after until are of no use to
+// the batch.
 func (r *Rooms) Short(p *landing.Plan, until effects.Time) allocqueue.Shortfall {
 	// There was no room to promise a chunk that is ready. There may be room now, so nothing can be said in advance.
 	if p.Unpromised {
@@ -64,8 +64,8 @@ func (e *Env) MayFit(q *allocqueue.Row) bool {
 		!q.Lacks.Stands(&e.Env, q.Class, e.Store.Readied(), e.Store.Spare(e.Pool))
 }
 
-// LoseAll notes that the chunks of a refused request or offer are not expected from it any more. If the code tells the
-// sender to repeat the request at once (Stale, Expired), the chunks are still expected.
+// LoseAll notes that the chunks of a refused request or offer are not expected from this source any more. If the code
+// tells the sender to repeat the request at once (Stale, Expired), the chunks are still expected.
 func (r *Rooms) LoseAll(hashes []uint64, code effects.Code) {
 	if !r.Gets.Waits() || code == effects.Stale || code == effects.Expired {
 		return
@@ -106,7 +106,7 @@ func (r *Rooms) HearEnded(v *env.Env) {
 	}
 }
 
-// Hope reports whether a chunk is here, or may arrive because of rows that are here. It is for tests and oracles.
+// Hope reports whether a chunk is here, or may arrive because of rows that are here. Hope is for tests and oracles.
 func (r *Rooms) Hope(key []byte) bool {
 	hash := r.Store.Hash(key)
 	return r.Store.MayCome(hash, key) || r.Pending.Asked(hash)

@@ -11,22 +11,24 @@ import (
 // Settings is the part of a rank's configuration that more than one flow uses. Zero means the default.
 type Settings struct {
 	Layout protocol.Layout
-	// Leased means that the planes are hardware whose accesses nobody can observe (rule M4). Otherwise all planes are
-	// fenced (M3).
+	// Leased means that the planes are hardware, and that nobody can observe the accesses of peers (rule M4). Otherwise
+	// all planes are fenced (M3).
 	Leased bool
 	// Bearer means that on these planes every peer that knows an address can store there, so that peers without our
-	// extensions can be served (M5). Only hardware can be like that, and only the simulator has such a plane: every
-	// plane of package runtime requires a proof of identity from each peer. On all other planes peers without our
-	// extensions are refused at once, because data for a grant of theirs could never arrive. Bearer requires Leased.
+	// extensions can be served (M5). Only hardware can be like that, and only the simulator has a plane of this kind:
+	// every plane of package runtime requires a proof of identity from each peer. On all other planes peers without our
+	// extensions are refused at once, because data for their grants could never arrive. Bearer requires Leased.
 	Bearer bool
-	// AllocTimeout (pd_alloc_fail_backoff_ttl) is how long an allocation request waits for pages; default 2 s.
+	// AllocTimeout (pd_alloc_fail_backoff_ttl) is the maximum time for which an allocation request waits for pages;
+	// default 2 s.
 	AllocTimeout effects.Duration
-	// ReplyTimeout is how long a peer's reply is waited for; default 5 s. It must be longer than the peer's
+	// ReplyTimeout is the time limit for a peer's reply; default 5 s. ReplyTimeout must be longer than the peer's
 	// AllocTimeout.
 	ReplyTimeout effects.Duration
 	// Lease is the life of a write grant; default 30 s. A sender assumes this life if a receiver states none.
 	Lease effects.Duration
-	// LeaseGuard is how long before the end of a lease its holder stops starting accesses under it; default 1 s.
+	// LeaseGuard is the time before the end of a lease at which its holder stops starting accesses under it; default 1
+	// s.
 	LeaseGuard effects.Duration
 	// ReadLeaseMax bounds the life of an offer, renewals included, and how long a receiver believes that an offer
 	// stands.
@@ -34,9 +36,9 @@ type Settings struct {
 	BackoffMin   effects.Duration // default 50 ms
 	BackoffMax   effects.Duration // default 5 s
 	BatchMax     uint32           // default 4096 chunks in one command or message
-	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and how many a
-	// receiver accepts on one connection. The smaller of the two values counts. With the default, 1, the next request
-	// is sent when the last one was answered.
+	// Window is the number of requests that a sender has in flight on one connection to a receiver's alloc port, and
+	// the number that a receiver accepts on one connection. The smaller of the two values counts. With the default, 1,
+	// the next request is sent when the last one was answered.
 	Window uint16
 	// Carries is the maximum number of bytes of chunks that an allocation request carries itself, if its receiver
 	// accepts as many; 0: none. The driver must be able to copy to and from our pages by itself, so no page may lie in
@@ -79,7 +81,7 @@ func (s *Settings) Check() error {
 	return kernel.Countable(kernel.Count{Name: "BatchMax", Value: s.BatchMax})
 }
 
-// Need returns the resources that every rank needs: those of a drain, and those that no other part counts.
+// Need returns the resources that every rank needs: those of a drain, and those that the remaining parts do not count.
 func (s *Settings) Need() kernel.Need {
 	return kernel.Need{Deadlines: 16, Limits: effects.Limits{Sends: 8, Commands: 1, PagesPerBatch: int(s.BatchMax)}}
 }

@@ -137,7 +137,7 @@ func Number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uin
 func At(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
 // GivenBack reports that a sender gave grants or offers back, with the reason that the sender stated. A code of 0 means
-// that it stated none, and is not reported.
+// that the sender stated no reason; then nothing is reported.
 func (e *Env) GivenBack(
 	class int, peer effects.Incarnation, n int, stage effects.Stage, code uint32, reason []byte,
 ) {
