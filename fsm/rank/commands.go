@@ -43,8 +43,7 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 	}})
 }
 
-// onSend handles a command that only the rooms of a sender take (Reserve, Release), and reports whether x is such a
-// command.
+// onSend handles a command for the rooms of a sender (Reserve, Release), and reports false for every other command.
 func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *engine.Reserve:
@@ -71,7 +70,7 @@ func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
 	engine.Agree(&e.Env, t)
 }
 
-// onReceive handles a command that only the rooms of a receiver take, and reports whether x is such a command.
+// onReceive handles a command for the rooms of a receiver, and reports false for every other command.
 func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *engine.Get:
@@ -109,7 +108,7 @@ func (r *Rank) onShared(e *flow.Env, x *effects.Command) {
 	}
 }
 
-// onGet checks a Get and opens it.
+// onGet checks and opens a Get.
 func (r *Rank) onGet(e *flow.Env, t effects.Ticket, c *engine.Get) {
 	code, why := e.CheckKeys(c.Keys)
 	if code == effects.OK {

@@ -31,7 +31,7 @@ import (
 // refused.
 type Role uint8
 
-// The roles: one for each side, and one for both sides at once.
+// The roles: a role for each side, and a role for both sides at once.
 const (
 	RoleSender   Role = 1 << iota // a prefill node: it puts chunks
 	RoleReceiver                  // a decode node: it accepts puts, and serves Gets
@@ -56,7 +56,8 @@ func (r Role) String() string {
 	return "Role(" + strconv.Itoa(int(r)) + ")"
 }
 
-// directions returns in how many directions the rank has peers: peers that it calls, and peers that call it.
+// directions returns the number of directions in which the rank has peers: peers that the rank calls, and peers that
+// call the rank.
 func (r Role) directions() uint32 {
 	if r == RoleBoth {
 		return 2
@@ -64,11 +65,11 @@ func (r Role) directions() uint32 {
 	return 1
 }
 
-// Plane is one data plane of this rank, as its driver opened it.
+// Plane is a data plane of this rank, as opened by the driver.
 type Plane struct {
 	Name string
 	// Blob is what every peer needs to import our pool over this plane. The rank does not interpret the Blob. Each peer
-	// receives it with a token of its own appended.
+	// receives the Blob with a token appended that is specific to the peer.
 	Blob []byte
 }
 
@@ -101,8 +102,8 @@ const ReserveNone = pull.ReserveNone
 // them. [New] returns an error for a configuration that cannot work.
 type Config struct {
 	Role Role
-	// Key is the secret of this incarnation of the rank: 32 random bytes, which only the rank and its planes have. If
-	// it is zero, the key is derived from the seed; only simulators and tests may do that.
+	// Key is the secret of this incarnation of the rank: 32 random bytes, which only the rank and its planes have. A
+	// zero Key is derived from the seed, which only simulators and tests may do.
 	Key identity.Key
 	// Planes are in order of preference. A peer that has none of them is refused.
 	Planes []Plane
@@ -172,8 +173,8 @@ func (c *Config) endedMax() int {
 	return int(c.RequestsMax)
 }
 
-// connsMax returns the maximum number of connections that the rank has open: connections to the peers that it calls,
-// and two or three to each peer that calls the rank, for done messages and for lease renewals.
+// connsMax returns the maximum number of connections that the rank has open: connections to the peers that the rank
+// calls, and two or three to each peer that calls the rank, for done messages and for lease renewals.
 func (c *Config) connsMax() int {
 	n := link.ConnsMax(c.PeersMax) + int(c.asksPeers())
 	if c.Knows() {
@@ -275,7 +276,7 @@ func (c *Config) fill() error {
 	return c.check()
 }
 
-// check returns an error that describes what cannot work, in one part or in the combination of parts.
+// check returns an error that describes what cannot work, in a part or in the combination of parts.
 func (c *Config) check() error {
 	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
 		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.stagedIn()), c.Recalling.Check(),

@@ -10,7 +10,7 @@ import (
 
 // Drain ends a rank's work. From then on new commands and requests are refused as Draining, waiting requests are
 // answered, grants are revoked, and open puts continue. Drain delivers OK when nothing is left. If something is still
-// left after Patience, it delivers Expired, with the number of open things in Left; then only the end of the process
+// left after Patience, Drain delivers Expired, with the number of open things in Left; then only the end of the process
 // makes the memory safe to reuse. Work that the rank can end by itself always ends before the outcome: Patience bounds
 // the wait for peers.
 type Drain struct{ Patience effects.Duration }

@@ -12,15 +12,16 @@
 //	Command{Put}            -> Open: the rank connects to the peer, then shakes hands and imports its pool
 //	Imported                -> Send: an allocation request on the peer's alloc connection
 //	Replied                 -> Transfer into the pages that the reply grants
-//	TransferDone, settled   -> Deliver with the put's outcome, and a commit where the plane is leased
+//	TransferDone            -> on a leased plane Send: a commit; on a fenced plane Deliver: the put's outcome
+//	Replied (leased plane)  -> Deliver: the put's outcome
 //
 // A driver may rely on this:
 //
-//   - Each command that the driver feeds has one outcome, and each piece of memory that the driver lends comes back once.
+//   - Each command that the driver feeds has one outcome. Each piece of memory that the driver lends comes back once.
 //   - No event that a peer, a device or an engine can cause makes a step panic. A panic ("BUG:") means that this code
 //     has a defect, or that the driver broke the contract in package effects.
 //   - A step does a bounded amount of work. If work is left, Deadline returns the current time.
-//   - A Rank shares no state with anything outside of it, so it can be cloned and hashed as a tree.
+//   - A Rank shares no state with anything outside of it, so a Rank can be cloned and hashed as a tree.
 package rank
 
 import (

@@ -48,12 +48,12 @@ func (r *Rank) onInit(e *flow.Env, x *effects.Received) {
 	}
 }
 
-// onRenew handles a renewal request, in which a reader lists the leases that it wants to extend and those that it has
+// onRenew handles a renewal request, in which a reader lists the leases to extend and the leases that the reader has
 // finished with. onRenew reports false if the message is not a renewal.
 //
-// Each id is handled completely before the next one is looked up: the end of a lease may free memory and so change
-// other rows, and an id that is listed twice must not be found the second time. Of the finished leases, only as many
-// end as the step has work for; the reader repeats the ids that the reply does not confirm.
+// Each id is handled completely before the next id is looked up: the end of a lease may free memory and so change other
+// rows, and an id that is listed twice must not be found the second time. Of the finished leases, only as many end as
+// the step has work for; the reader repeats the ids that the reply does not confirm.
 func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	v := &e.Env
 	m := &r.renewals
@@ -102,8 +102,8 @@ func unserved(v *env.Env, e *effects.Received) {
 	})
 }
 
-// busy returns, for each fairness class, the number of rows that are kept for the class beside its pages, such as
-// leases.
+// busy returns, for each fairness class, the number of rows that are kept for the class beside the class's pages, for
+// example leases.
 func (r *Rank) busy() []uint32 {
 	all := r.rooms.Busy()
 	for _, of := range r.flows.busiers {

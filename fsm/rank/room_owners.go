@@ -91,7 +91,7 @@ func (w waitFlow) Due(e *flow.Env, ref kernel.Ref) {
 
 func (waitFlow) Abort(e *flow.Env, ref kernel.Ref) bool { return e.Gets.Abort(&e.Env, ref.Subject) }
 
-// Tables visits the rows of the shared rooms, whichever flow they belong to.
+// Tables visits the rows of the shared rooms, whichever flow the rows belong to.
 func (w waitFlow) Tables(visit table.Visit) {
 	m := &w.rank.rooms
 	visit("gets", m.Gets.Len(), table.Empty)
@@ -107,7 +107,7 @@ func (w waitFlow) Tables(visit table.Visit) {
 	visit("requests of peers", m.Ended.Len(), table.Bounded)
 }
 
-// Left counts the rows of the shared rooms, whichever flow they belong to.
+// Left counts the rows of the shared rooms, whichever flow the rows belong to.
 func (waitFlow) Left(e *flow.Env) int {
 	return e.Pending.Len() + e.Gets.Len() + e.Pools.Grants() + e.Fetches.Left() + e.Deferred.Len() +
 		e.Landings.Bundles.Len()

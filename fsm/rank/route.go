@@ -46,8 +46,8 @@ func (r *Rank) end(e *flow.Env, x *landing.Landing, code effects.Code) {
 	r.signal(e, x.Owner, x.Handle(), flow.Signal{Kind: flow.Ended, Code: code})
 }
 
-// onConnLost reports a lost connection to its owner. If the connection is an inbound one, the pending requests that
-// arrived on it are condemned.
+// onConnLost reports a lost connection to its owner. If the connection is inbound, the pending requests that arrived on
+// the connection are condemned.
 func (r *Rank) onConnLost(e *flow.Env, x *effects.ConnLost) {
 	if ref := r.conns.Find(x.Conn); ref.Owner != kernel.OwnerNone {
 		r.owner(ref.Owner).Step(e, ref, x)

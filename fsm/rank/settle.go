@@ -50,7 +50,7 @@ func (r *Rank) settle(e *flow.Env) {
 	}
 	bundles = r.serve(e, rest) || bundles
 	bundles = r.followUp(e) || bundles
-	// The follow-up work itself may free pages, for example those of a fetch that was refused as it began.
+	// The follow-up work itself may free pages, for example the pages of a fetch that was refused at its beginning.
 	for e.Work.Left() && r.freed != r.pools.Freed() {
 		bundles = r.serve(e, false) || bundles
 		bundles = r.followUp(e) || bundles
@@ -63,8 +63,8 @@ func (r *Rank) settle(e *flow.Env) {
 }
 
 // serve serves the requests that wait for memory, as long as pages become free or requests at the front of the queue
-// are removed. anyway makes it try once in any case. A step serves as many requests as it has work for, and the next
-// step continues. serve reports whether bundles are left that are over.
+// are removed. If anyway is set, serve tries at least once. A step serves as many requests as it has work for, and the
+// next step continues. serve reports whether bundles are left that are over.
 func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
 	for e.Work.Left() && (anyway || r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.lineMoved()) {
@@ -91,7 +91,7 @@ func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 // followUp reports whether bundles are left that are over.
 func (r *Rank) followUp(e *flow.Env) (bundles bool) {
 	if r.cfg.Role.Receives() {
-		// Where vanilla senders are trusted (TrustUncommitted), serving one makes its chunks readable.
+		// Where vanilla senders are trusted (TrustUncommitted), serving a sender makes the sender's chunks readable.
 		r.rooms.Wake(&e.Env)
 		r.pullTarget.StartFetches(e)
 	}
@@ -146,7 +146,7 @@ func (r *Rank) shifted() bool {
 }
 
 // lineMoved reports, once, that the allocation queue has to be looked at although no page became free: a request left
-// it, or an offer at its front, for which pages are kept from the others, may have lost the link to its pages.
+// the queue, or an offer at the front, for which pages are kept, may have lost the link to its pages.
 func (r *Rank) lineMoved() bool {
 	left, lost := r.rooms.Pending.Shifted(), r.links.LostWay()
 	return left || lost
@@ -168,7 +168,7 @@ func (r *Rank) admit(e *flow.Env) {
 		}
 		h, ours := e.Pending.Next(c)
 		if ours && r.admitOwn(e) || h != 0 && r.admitHead(e, h) {
-			idle, c = -1, e.Pending.Collects(&e.Env) // All other classes may be served again.
+			idle, c = -1, e.Pending.Collects(&e.Env) // All classes may be served again.
 		}
 	}
 }

@@ -147,7 +147,7 @@ func (r *Rank) link(h table.Handle) Situation {
 	return r.state(kernel.Ref{Owner: kernel.OwnerLink, Subject: h})
 }
 
-// grant returns the situation of a write grant: of a peer's, or of one that the rank holds itself to read into its
+// grant returns the situation of a write grant, which a peer holds, or which the rank itself holds to read into its own
 // pages.
 func (r *Rank) grant(id effects.GrantID) Situation {
 	open, quarantined := r.pools.GrantIs(id)

@@ -27,9 +27,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
-// Stats counts what is in the rank's tables. Pages are the engine's, unless the field's comment says otherwise. If
-// there is an arena, peers read pages of the arena. PagesGranted, PagesQuarantined and PagesLent include the device
-// pool.
+// Stats counts what is in the rank's tables. Pages are the engine's, unless the field's comment says otherwise.
+// PagesGranted and PagesQuarantined include the device pool; PagesLent includes the device pool and the arena, from
+// which peers read if there is an arena.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
 	PagesLentMost                                                    int // maximum since the start
@@ -45,9 +45,9 @@ type Stats struct {
 	Peers, Guests, Outstanding, Deadlines                            int
 	Brings                                                           int // of shared chunks, ended or not
 	Receptions, Lent, Registrations                                  int // for registered blocks
-	Layers, Bundles, Kept                                            int // of layerwise requests and chunks
-	// Operations counts the operations of grants that are in force, and Retries those of pending requests. Both are the
-	// records by which retries are recognized.
+	Layers, Bundles, Kept                                            int // layerwise: requests, chunks, promised pages
+	// Operations counts the operations of grants that are in force, and Retries the operations of pending requests.
+	// Retries of requests are recognized by both.
 	Operations, Retries int
 }
 
@@ -91,13 +91,13 @@ func (r *Rank) devicePool() *memory.Pool {
 	return r.pools.Pool(placeOfDevice)
 }
 
-// Page returns the state of page i of a pool, for oracles. The page numbers of the arena follow those of the engine's
-// pool, and those of the device pool follow all others.
+// Page returns the state of page i of a pool, for oracles. The page numbers of the arena follow the numbers of the
+// engine's pool, and the device pool has the last numbers.
 func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
 	return r.pools.Inspect(r.pools.Of(effects.Page{Pool: pool, Index: i}), i)
 }
 
-// Ready reports whether the chunk with this key is readable now, and returns its page. For the key of one layer it
+// Ready reports whether the chunk with this key is readable now, and returns its page. For the key of a layer, Ready
 // returns the page of that layer.
 func (r *Rank) Ready(key []byte) (effects.Page, bool) {
 	s := &r.rooms.Store
@@ -139,7 +139,7 @@ func (r *Rank) Fetching(t effects.Ticket) bool {
 	return of.Owner == kernel.OwnerDeferred && r.rooms.Fetches.Running(of.Subject)
 }
 
-// KeyHash returns the hash by which facts such as FactReady name a key in this incarnation.
+// KeyHash returns the hash by which facts (for example FactReady) name a key in this incarnation.
 func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.Hash(key) }
 
 // MarkNames returns every coverage mark of a rank, with its name.

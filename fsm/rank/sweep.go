@@ -10,13 +10,13 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 )
 
-// Some events end many rows at once, for example the loss of a peer. Such an event is handled in two parts. The step
-// that takes the event condemns the rows, without visiting them. A sweep, one for each kind, then ends the condemned
-// rows, a bounded number in each step (kernel.Work counts them, whichever kind they are of). While a sweep is in
-// progress the rank's deadline is the current time.
+// Some events end many rows at once, for example the loss of a peer. These events are handled in two parts. The step
+// that takes the event condemns the rows, without visiting any row. A sweep, one for each kind, then ends the condemned
+// rows, a bounded number in each step (kernel.Work counts the rows of all kinds). While a sweep is in progress the
+// rank's deadline is the current time.
 //
 // A row that is condemned but has not ended yet is safe. Memory: the row ends by the same rules as without a sweep,
-// only later, and until then its pages belong to it. Promises: no new work begins with the row, as the comment of each
+// only later, and until then the row keeps its pages. Promises: no new work begins with the row, as the comment of each
 // kind explains.
 
 // The kinds of sweeps, in the order in which they run if all begin at once.
@@ -25,8 +25,8 @@ const (
 	// planes. The peer is unknown until it shakes hands again, and a retry that names an older grant is refused. No
 	// pending request is served while this sweep is in progress, because the sweep takes all work of the step (settle).
 	sweepLost = iota
-	// sweepUnreached follows the failure to link to a sender. sweepUnreached ends the sender's offers. No fetch begins
-	// that would read them.
+	// sweepUnreached follows the failure to link to a sender. sweepUnreached ends the sender's offers. No fetch that
+	// would read these offers begins.
 	sweepUnreached
 	// sweepAbandoned follows an Abandon, and ends the rows of the request. The Abandon has its outcome when the sweep
 	// ends; until then the request counts as being abandoned, and messages for it are refused.
@@ -44,13 +44,14 @@ const (
 type sweeps struct {
 	of [sweepKinds]kernel.Sweep
 	// The kind of sweep that continues next. Kinds take turns, so that a kind that is requested again and again does
-	// not hold up the others.
+	// not hold up the rest.
 	turn uint8
 	// subject of the current sweepUnreached; later ones wait in links
 	unreached link.Reached
 }
 
-// tablesOf contains the number of tables of the rooms that a sweep of each kind visits, in addition to those of flows.
+// tablesOf contains the number of tables of the rooms that a sweep of each kind visits, in addition to the tables of
+// flows.
 //
 //kvferry:table
 var tablesOf = [sweepKinds]uint8{sweepLost: 2, sweepUnreached: 2, sweepAbandoned: 5, sweepDrained: 10, sweepHungUp: 1}
@@ -166,7 +167,7 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 		}
 		return kernel.At(slot < e.Pending.Slots())
 	}
-	// The first flow is swept before the pending requests, and the other flows are swept after them.
+	// The first flow is swept before the pending requests, and the remaining flows are swept afterwards.
 	of := r.flows.lossSweeps[max(0, int(table)-3)]
 	if of == kernel.OwnerNone {
 		return kernel.NextTable
@@ -185,8 +186,8 @@ func sweepLayers(e *flow.Env, r *Rank, kind uint8, slot int32) kernel.Where {
 	return kernel.At(slot < all.Slots() || more)
 }
 
-// onReached notifies the flows that have rows waiting for a link to a peer's pages that the link is up, or that it
-// cannot be made.
+// onReached notifies the flows that have rows waiting for a link to a peer's pages that the link is up, or that the
+// link cannot be made.
 func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
 	for _, of := range r.flows.linkWaiters {
 		r.owner(of).(flow.LinkWaiter).Reached(e, reached.Class, reached.Code)
@@ -225,7 +226,8 @@ func (r *Rank) abandon(e *flow.Env, t effects.Ticket, request uint64) {
 	r.sweep(e)
 }
 
-// sweepAbandoned visits one slot of a table for the sweep of that name. After the last table it delivers the outcomes.
+// sweepAbandoned visits one slot of a table for the sweep of that name. After the last table the outcomes are
+// delivered.
 func (r *Rank) sweepAbandoned(e *flow.Env, table uint8, slot int32) kernel.Where {
 	switch table {
 	case 1:

@@ -26,8 +26,8 @@ func (r *Rank) Tables(visit table.Visit) {
 	}
 }
 
-// Conns returns the number of connections that the rank has open: connections of links as they are bound, and others as
-// their rooms count them.
+// Conns returns the number of connections that the rank has open: connections of links as they are bound, and the
+// remaining connections as their rooms count them.
 func (r *Rank) Conns() int {
 	return r.conns.But(kernel.OwnerNotices, kernel.OwnerLease) + r.commands.Conns() + r.pullTarget.Conns()
 }

@@ -11,11 +11,11 @@ import (
 // defaults suit all known deployments; zero means the default. The values are not constants, so that simulators can
 // draw them: a threshold that no small run reaches would hide the defects on its other side.
 type Tuning struct {
-	// SettleMax is the maximum number of deadlines and changed peers that one step handles (default 64). If more are
+	// SettleMax is the maximum number of deadlines and changed peers that one step handles (default 64). If more is
 	// left, the next Tick is due at once.
 	SettleMax uint32
 	// SweepRows is the maximum number of condemned rows, and chunks of these, that one step ends (default 256). If more
-	// are left, the next Tick is due at once.
+	// is left, the next Tick is due at once.
 	SweepRows uint32
 	// AttemptsMax is the number of requests or offers after which a put or a recall fails (default 3).
 	AttemptsMax uint32

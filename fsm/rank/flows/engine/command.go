@@ -16,16 +16,17 @@ type Reserve struct {
 	Patience effects.Duration
 }
 
-// Release gives back everything that the Reserve with ticket Reserved gave. If a Put still uses a page, the Release is
-// refused as Invalid. A second Release is NotFound.
+// Release gives back everything that the Reserve with ticket Reserved gave. If a Put or a Share still uses a page, the
+// Release is refused as Invalid. A second Release is NotFound.
 type Release struct{ Reserved effects.Ticket }
 
-// Put pushes one batch of chunks to a peer, or offers it: chunk i has key Keys[i] and lies in Pages[i], whose Length is
-// its number of valid bytes. The pages belong to the command until its Deliver (or its Return, if the Deliver said
-// Held), and then to the engine again. With offload the Return mostly comes first, when the chunks have been copied.
+// Put pushes one batch of chunks to a peer, or offers the batch: chunk i has key Keys[i] and lies in Pages[i], where
+// Length is the number of valid bytes. The pages belong to the command until Deliver (or until Return, if the Deliver
+// said Held), and then to the engine again. With offload the Return mostly comes first, when the chunks have been
+// copied.
 type Put struct {
 	Peer Peer
-	// Request is the request id, for the proxy. Its length is bounded; it must not be empty if Last is set.
+	// Request is the request id, for the proxy. The length is bounded. An id is required if Last is set.
 	Request         []byte
 	Keys            [][]byte
 	Pages           []effects.Page
@@ -34,8 +35,8 @@ type Put struct {
 	// Last marks the last batch of the request: the proxy is notified when all batches of the request have ended.
 	Last     bool
 	Patience effects.Duration
-	// A batch that is too large for one Put is given in several Puts, directly after each other, each with an outcome
-	// of its own. Follow of the first Put is the number of further Puts, and First of each further Put is the ticket of
+	// A batch that is too large for one Put is given in several Puts, directly after each other, each with a separate
+	// outcome. Follow of the first Put is the number of further Puts, and First of each further Put is the ticket of
 	// the first. If there is no room for all of these Puts, each is refused as TooMany, so that no part of the batch is
 	// sent without the rest.
 	Follow uint32

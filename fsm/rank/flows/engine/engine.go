@@ -20,7 +20,7 @@ type Config struct {
 	Proxy          effects.Addr // without a host: there is no proxy
 	Rank           uint32       // sent to the proxy
 	TellsMax       uint32       // attempts to deliver one notification to the proxy
-	BatchMax       uint32       // pages of one reservation Reserve
+	BatchMax       uint32       // pages of one Reserve
 	PutsMax        uint32
 	ReservesMax    uint32
 	RequestsMax    uint32
@@ -92,7 +92,7 @@ func (x *Engine) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	x.reserves.release(v, t, c)
 }
 
-// Abort ends a Reserve or a Withdraw that waits, and reports whether there was one to end.
+// Abort ends a Reserve or a Withdraw that waits, and reports whether there was a command to end.
 func (x *Engine) Abort(v *env.Env, of kernel.Ref) bool {
 	if of.Kind == kindWithdraw {
 		x.shares.abort(v, of.Subject)
@@ -105,7 +105,7 @@ func (x *Engine) Abort(v *env.Env, of kernel.Ref) bool {
 	return true
 }
 
-// Admit gives free pages to the reservations that wait for them, unless these wait in the allocation queue.
+// Admit gives free pages to waiting reservations, unless these wait in the allocation queue.
 func (x *Engine) Admit(v *env.Env) { x.reserves.admit(v) }
 
 // First returns the reservation that waits in the allocation queue, and how many pages it needs. First returns zero if

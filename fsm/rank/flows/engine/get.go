@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Gets contains the Get commands that wait for chunks, and those that have pinned chunks until Unpin.
+// Gets contains the Get commands that wait for chunks, and the Get commands that have pinned chunks until Unpin.
 //
 // A Get waits while its next chunk may still arrive: until its time is over, or until every source from which the chunk
 // was expected is gone. A chunk may arrive through a fill in flight, a deferred offer, or a pending request or offer. A
@@ -22,7 +22,7 @@ import (
 type Gets struct {
 	waitMax  effects.Duration `snap:"share"`
 	rows     table.Slab[get]
-	byWanted table.Index // waiting Gets, by the hash of the key they miss
+	byWanted table.Index // waiting Gets, by the hash of the missing key
 	byName   table.Index // waiting Gets of requests, by the hash of the request id
 	// cut means that the store's last notifications are not completely handled; the rest is for the next step.
 	cut   bool
@@ -48,8 +48,8 @@ type get struct {
 	request uint64 // hash of the request's id; 0: no request was named
 	keys    []byte
 	ends    []uint32
-	missing uint64 // hash of the key that it waits for
-	// from is the index of the missing key. The keys before it were ready when it was found to be missing.
+	missing uint64 // hash of the key that the Get waits for
+	// from is the index of the missing key. The keys before the missing key were ready when the missing key was found.
 	from   int
 	pinned []store.Entry
 	timer  kernel.TimerID `snap:"set"`
@@ -63,7 +63,7 @@ func (g *get) key(i int) []byte {
 	return g.keys[from:g.ends[i]]
 }
 
-// Open begins a Get. Its outcome is delivered at once if all of its chunks are ready, or if it does not wait.
+// Open begins a Get. Its outcome is delivered at once if all of the chunks are ready, or if Wait is 0.
 func (x *Gets) Open(v *env.Env, s *store.Store, r *outcomes.Requests, t effects.Ticket, c *Get) {
 	h, g := x.rows.Add()
 	if g == nil {
@@ -108,8 +108,8 @@ func (x *Gets) Open(v *env.Env, s *store.Store, r *outcomes.Requests, t effects.
 	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, x.waitMax)), kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
 }
 
-// ready collects the ready prefix in x.found, and reports whether it contains all keys. If not, g.missing is the hash
-// of the next key.
+// ready collects the ready prefix in x.found, and reports whether the prefix contains all keys. If not, g.missing is
+// the hash of the next key.
 func (x *Gets) ready(s *store.Store, g *get) bool {
 	x.found = x.found[:0]
 	for i := range g.ends {
@@ -122,8 +122,8 @@ func (x *Gets) ready(s *store.Store, g *get) bool {
 	return true
 }
 
-// readyAt returns the entry of key i if it is ready. Otherwise it returns zero and records the key as the one that the
-// Get waits for.
+// readyAt returns the entry of key i if it is ready. Otherwise readyAt returns zero and records the key as the one that
+// the Get waits for.
 func (x *Gets) readyAt(s *store.Store, g *get, i int) store.Entry {
 	hash := s.Hash(g.key(i))
 	e := s.Find(hash, g.key(i))
@@ -145,7 +145,7 @@ func (x *Gets) goOn(s *store.Store, g *get) bool {
 	return x.ready(s, g)
 }
 
-// unwait makes a Get stop waiting. The caller has removed it from byWanted.
+// unwait makes a Get stop waiting. The caller has removed the Get from byWanted.
 func (x *Gets) unwait(v *env.Env, h table.Handle, g *get) {
 	if v.Timers.Stop(&g.timer); g.waiting && g.listed {
 		x.byName.Remove(g.request, h)
@@ -239,8 +239,8 @@ func (x *Gets) Over(v *env.Env, s *store.Store, r *outcomes.Requests, request ui
 
 // Wake looks again at the Gets that wait for keys that have become ready, or that can no longer become ready. All Gets
 // may wait for the same key, so each step continues only as many as the step has work for. The store keeps the
-// notifications for the next step. A Get that was not reached has pinned nothing yet; when the Get is reached, it
-// delivers the prefix that is ready then.
+// notifications for the next step. A Get that was not reached has pinned nothing yet; when the Get is reached, the
+// prefix that is ready then is delivered.
 func (x *Gets) Wake(v *env.Env, s *store.Store, r *outcomes.Requests, p *allocqueue.Pending) {
 	x.cut = false
 	became := s.Became()
@@ -258,7 +258,7 @@ func (x *Gets) Wake(v *env.Env, s *store.Store, r *outcomes.Requests, p *allocqu
 	x.GiveUp(v, s, r, p)
 }
 
-// wakeAll continues the Gets that wait for a key, and reports whether it reached all of them.
+// wakeAll continues the Gets that wait for a key, and reports whether all of these Gets were reached.
 func (x *Gets) wakeAll(v *env.Env, s *store.Store, r *outcomes.Requests, hash uint64) bool {
 	for at := x.byWanted.Seek(hash); at.Found(); at = x.byWanted.Seek(hash) {
 		if !x.may(v) {
@@ -283,7 +283,7 @@ func (x *Gets) wakeAll(v *env.Env, s *store.Store, r *outcomes.Requests, hash ui
 	return true
 }
 
-// may reports whether this step has work for one more Get. If not, Cut reports true.
+// may reports whether this step has work for another Get. If not, Cut reports true.
 func (x *Gets) may(v *env.Env) bool {
 	if v.Work.Left() {
 		return true
@@ -307,8 +307,8 @@ func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *outcomes.Requests, p *alloc
 			h := at.Handle()
 			g := x.rows.Get(h)
 			if s.MayCome(hash, g.key(g.from)) {
-				// The chunk may arrive for all Gets that wait for it. Checking each Get would be too much work, because
-				// a message can name a key very often.
+				// The chunk may arrive for all Gets that wait for the key. Checking each Get would be too much work,
+				// because a message can name a key very often.
 				break
 			}
 			if !x.may(v) {
@@ -321,7 +321,7 @@ func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *outcomes.Requests, p *alloc
 	}
 }
 
-// Due delivers the ready prefix to a Get whose time is over.
+// Due delivers the ready prefix to a Get that has run out of time.
 func (x *Gets) Due(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Handle) {
 	x.rows.Get(h).timer = 0
 	x.end(v, s, r, h)
@@ -381,8 +381,8 @@ func (x *Gets) Abort(v *env.Env, h table.Handle) bool {
 	return true
 }
 
-// DrainAt ends the Get at a slot if it waits, and reports whether there is such a slot. Gets that have pins stay until
-// they are unpinned.
+// DrainAt ends the Get at a slot if the Get waits, and reports whether the table has that slot. Gets that have pins
+// stay until Unpin.
 func (x *Gets) DrainAt(v *env.Env, slot int32) bool {
 	if h := x.rows.At(slot); h != 0 && x.rows.Get(h).waiting {
 		v.Work.Spend(1)
@@ -396,7 +396,7 @@ func (x *Gets) Waits() bool { return x.byWanted.Len() > 0 }
 
 func (x *Gets) Len() int { return x.rows.Len() }
 
-// State reports whether a Get waits, and whether it is open.
+// State reports whether a Get waits, and whether the Get is open.
 func (x *Gets) State(h table.Handle) (waits, open bool) {
 	g := x.rows.Get(h)
 	return g != nil && g.waiting, g != nil

@@ -5,11 +5,12 @@ import "github.com/kvferry/kvferry/effects"
 // Get requests chunks by key, in order. Its outcome is delivered as soon as all chunks are ready or, when Wait has
 // passed (0: at once), with the usable prefix: Hits chunks in Pages, pinned until Unpin. If these are not all chunks,
 // the code is NotFound, or Lapsed if the first missing chunk was here for this request and expired after ClaimTTL
-// without being read, or the code tells how the request ended at its sender. Nothing is pinned while a Get waits.
+// without being read. If the sender has reported the end of the request, the code is SenderFailed or NotSent instead of
+// NotFound. Nothing is pinned while a Get waits.
 //
 // With the Request for which the chunks were sent, the Get consumes chunks: for each chunk that the Get returns, the
 // Get ends the claim of that request or, if the request has none, the oldest claim that names no request (chunks of
-// vanilla senders). Claims of further requests are not ended. A chunk leaves the store when it has no claim and no pin.
+// vanilla senders). The claims of other requests stay. A chunk leaves the store when it has no claim and no pin.
 // Without a Request the Get consumes nothing.
 type Get struct {
 	Request []byte // request id, as the sender knows it; empty: consume nothing
@@ -43,8 +44,8 @@ type Contains struct{ Keys [][]byte }
 type Unpin struct{ Got effects.Ticket }
 
 // Abandon cancels everything here that belongs to requests with this id: claims on ready chunks, offers that were not
-// read, fills and reads in flight, and pending requests. Their senders are notified, also those whose messages arrive
-// within AbandonTTL afterwards.
+// read, fills and reads in flight, and pending requests. The senders are notified, also senders with messages that
+// arrive within AbandonTTL afterwards.
 //
 // With a Reason, the sender of the request receives the reason with the next reply to an end-of-request message. So
 // both ends know why the chunks were of no use.

@@ -8,9 +8,9 @@ import (
 
 // Store moves pages of the Reserve with ticket Reserved into the store: chunk i has key Keys[i] and fills Pages[i].
 // From the outcome on every reader may read the chunks, so the engine must not touch these pages any more. A chunk
-// stays while there is room. If the store has a chunk already, its page becomes free. The other pages of the Reserve
-// stay with the engine, and its Release gives back only those. All pages are taken or none: if a put holds one of them,
-// the Store is refused as Invalid.
+// stays while there is room. If the store has a chunk already, its page becomes free. The remaining pages of the
+// Reserve stay with the engine, and Release gives back only the remaining pages. All pages are taken or none: if a put
+// or a Share holds any of the pages, the Store is refused as Invalid.
 type Store struct {
 	Reserved effects.Ticket
 	Keys     [][]byte
@@ -49,7 +49,7 @@ func (x *reserves) handOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
 }
 
 // has returns the reservation with a ticket if it contains these pages, in its own order, and nothing holds any of
-// them. Otherwise it returns the code and the reason.
+// these pages. Otherwise has returns the code and the reason.
 func (x *reserves) has(v *env.Env, reserved effects.Ticket, pages []effects.Page) (*reserve, effects.Code,
 	*effects.Why) {
 	of := v.Tickets.Find(reserved)

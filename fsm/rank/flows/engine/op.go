@@ -31,7 +31,7 @@ import (
 // outcome, or later if the outcome says Held.
 //
 // Invariant: the Op holds its pages (in-flight references, M1) from Begin until the memory goes back, so that no
-// Release frees pages that something may still touch. The flow that owns the Op knows what touches the pages. The Op
+// Release frees pages that something may still touch. The flow that owns the Op knows what touches the pages. The flow
 // says Held while anything does, and calls Return when nothing does any more.
 type Op struct {
 	Ticket   effects.Ticket
@@ -122,15 +122,15 @@ func (o *Op) Blame(code effects.Code, why effects.Why) {
 	}
 }
 
-// BlameAs records a reason that another room made, if why is not nil. The Op does not copy it.
+// BlameAs records a reason that another room made, if why is not nil. The Op keeps the pointer.
 func (o *Op) BlameAs(code effects.Code, why *effects.Why) {
 	if why != nil && !o.delivered {
 		o.blamed, o.why = code, why
 	}
 }
 
-// Because returns the reason that is reported for an Op that ends with a code other than OK: the recorded reason if it
-// explains this code. The peer, and the stage if none is recorded, are taken from at.
+// Because returns the reason that is reported for an Op that ends with a code other than OK: the recorded reason if
+// that explains this code. The peer, and the stage if none is recorded, are taken from at.
 func (o *Op) Because(code effects.Code, at effects.Why) *effects.Why {
 	if o.why != nil && o.blamed == code && o.why.Addr != (effects.Addr{}) {
 		// Why is complete already, and may be shared: do not change it.

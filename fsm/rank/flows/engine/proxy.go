@@ -84,7 +84,8 @@ func (x *proxy) sendDone(v *env.Env, all *requests, h table.Handle, code effects
 		x.conn = 0
 	}
 	if code != effects.OK && r.tries < x.tellsMax {
-		// An error means that the notification was not sent, so another attempt still delivers it at most once.
+		// An error means that the notification was not sent, so the notification is still delivered at most once after
+		// another attempt.
 		v.Out.Mark(Marks.TellAgain)
 		all.again(h)
 		x.later(v, r.tries)

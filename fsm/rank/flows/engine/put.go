@@ -25,8 +25,8 @@ type Fits struct {
 	By     string
 }
 
-// Take accepts a Put and counts it into its request, or refuses it and changes nothing. open is the number of puts that
-// are open already; fits is how many of these chunks one put can contain.
+// Take accepts a Put and counts the Put into its request, or refuses the Put and changes nothing. open is the number of
+// puts that are open already; fits is how many of these chunks one put can contain.
 func (x *Engine) Take(v *env.Env, t effects.Ticket, c *Put, open int, fits Fits, draining bool) (Taken, bool) {
 	if code, why := x.check(v, c, fits, draining); code != effects.OK {
 		TurnDown(v, t, code, why)

@@ -103,7 +103,7 @@ func (x *requests) find(id []byte) table.Handle {
 	return 0
 }
 
-// add records a request. If the table is full, it drops the oldest request that the proxy was notified of. add returns
+// add records a request. If the table is full, add drops the oldest request that the proxy was notified of. add returns
 // zero if the table is full of open requests.
 func (x *requests) add(v *env.Env, id []byte) table.Handle {
 	if oldest := x.told.Front(); x.slab.Full() && oldest != 0 {
@@ -162,7 +162,7 @@ func (x *requests) queued() int { return x.queue.Len() }
 // of returns the request that next returned.
 func (x *requests) of(h table.Handle) *request { return x.slab.Get(h) }
 
-// next removes the oldest request from the queue, so that the proxy can be notified of it.
+// next removes the oldest request from the queue, so that the proxy can be notified.
 func (x *requests) next() (table.Handle, *request) {
 	h := x.queue.Front()
 	x.slab.Unlink(&x.queue, h)

@@ -31,7 +31,7 @@ type reservesConfig struct {
 type reserve struct {
 	ticket effects.Ticket
 	count  uint32
-	pages  []effects.Page // empty while it waits
+	pages  []effects.Page // empty while waiting
 	timer  kernel.TimerID `snap:"set"`
 }
 
@@ -187,7 +187,7 @@ func (x *reserves) failFirst(v *env.Env, code effects.Code) bool {
 	return h != 0
 }
 
-// release handles a Release. All pages go back or, if a put or a Share holds any of them, none (M1).
+// release handles a Release. All pages go back, or none if a put or a Share holds any of the pages (M1).
 func (x *reserves) release(v *env.Env, t effects.Ticket, c *Release) {
 	of := v.Tickets.Find(c.Reserved)
 	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {

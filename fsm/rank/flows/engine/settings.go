@@ -14,8 +14,8 @@ type Settings struct {
 	// RequestTTL is the time for which an idle or notified request is recorded, so that the proxy is notified at most
 	// once. RequestTTL must be longer than any gap between batches of one prefill.
 	RequestTTL effects.Duration // default 30 s
-	// AbandonTTL is the time for which messages for an abandoned request are refused. If it is negative, they are
-	// served.
+	// AbandonTTL is the time for which messages for an abandoned request are refused. If AbandonTTL is negative, these
+	// messages are served.
 	AbandonTTL   effects.Duration // default 10 s
 	GetWaitMax   effects.Duration // default 60 s
 	PutsMax      uint32           // default 1024 open puts
@@ -47,7 +47,7 @@ func (s *Settings) Check() error {
 }
 
 // Need returns the resources that commands need. A put has a request in flight, a transfer, and up to five deadlines:
-// its own, that of the reply, and those of leases.
+// for the put itself, for the reply, and for leases.
 func (s *Settings) Need() kernel.Need {
 	return kernel.Need{
 		Deadlines: 5*int(s.PutsMax) + int(s.ReservesMax) + int(s.RequestsMax) + int(s.GetsMax),

@@ -12,7 +12,7 @@ import (
 // Nobody may write to these pages from now on, including the engine. The pages stay until Withdraw, even if room is
 // needed, and their Reserve cannot be released before. The Hits of the outcome count the pages that are shared: if a
 // chunk is in the store already, the page is not shared, but is withdrawn with the rest. All pages are taken or none:
-// if a put or another Share holds one of them, the Share is refused as Invalid.
+// if a put or another Share holds any of the pages, the Share is refused as Invalid.
 type Share struct {
 	Reserved effects.Ticket
 	Keys     [][]byte
@@ -42,9 +42,8 @@ type shared struct {
 	ticket effects.Ticket // of the Share
 	ending effects.Ticket // of the Withdraw that waits; 0: none does
 	begun  bool           // the pages were withdrawn
-	// all pages that are held, even if the store has not taken them
-	pages  []effects.Page
-	chunks table.List // the chunks that the store has
+	pages  []effects.Page // all held pages, also pages that the store has not taken
+	chunks table.List     // the chunks that the store has
 }
 
 type sharedChunk struct {
@@ -58,7 +57,7 @@ func (x *shares) emptied(most, pages uint32) shares {
 	return shares{rows: x.rows.Emptied(int(most)), chunks: x.chunks.Emptied(int(pages)), byHash: x.byHash.Emptied()}
 }
 
-// OnShare handles a Share whose keys and pages the store can take.
+// OnShare handles a Share with keys and pages that the store can take.
 func (x *Engine) OnShare(v *env.Env, s *store.Store, t effects.Ticket, c *Share, draining bool) {
 	_, code, why := x.reserves.has(v, c.Reserved, c.Pages)
 	switch {

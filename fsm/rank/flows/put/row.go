@@ -28,8 +28,8 @@ type Row struct {
 	reached   uint64         // the link's attempt when the put was queued
 	Conn      effects.Conn   // of the lane that the put has taken
 	answer    kernel.TimerID `snap:"set"` // when the reply is overdue
-	// Who is the incarnation of the peer that received the request. What that incarnation said about the put holds for
-	// no later incarnation (M2).
+	// Who is the incarnation of the peer that received the request. What that incarnation said about the put does not
+	// hold for another incarnation (M2).
 	Who effects.Incarnation
 	Us  effects.Incarnation // our identity towards the peer
 	// chunks is the number of chunks for which the put needs room: a circuit breaker lets a put pass that is smaller
