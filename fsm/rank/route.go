@@ -60,7 +60,8 @@ func (r *Rank) onConnLost(e *flow.Env, x *effects.ConnLost) {
 	}
 }
 
-// onLinkLost handles the end of a data-plane link, or of a peer (x.Link is 0).
+// onLinkLost handles the loss of our link to a peer's pages (x.Link is set), or of a peer's link to our pages (x.Link
+// is 0). On fenced planes the loss of a peer's link to our pages means that the peer is silent.
 func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 	if x.Link != 0 {
 		r.links.OnLinkLost(&e.Env, x.Link)

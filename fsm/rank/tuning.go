@@ -33,8 +33,8 @@ type Tuning struct {
 	PlainsMax uint32
 	// BreakersPerPeer times PeersMax is the maximum number of addresses with a circuit breaker at a time.
 	BreakersPerPeer uint32 // default 4
-	// SpokeFor is the additional time for which an inbound peer keeps its place in the table once it has sent a
-	// message.
+	// SpokeFor is the additional time for which an inbound peer keeps its place in the table once the peer has sent a
+	// message after the handshake.
 	SpokeFor effects.Duration // default 60 s
 }
 
