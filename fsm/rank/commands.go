@@ -11,7 +11,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 )
 
-// onCommand hands a command of the engine to the room or the flow that takes it, or refuses it.
+// onCommand passes a command of the engine to the room or the flow that handles it. onCommand refuses the command as
+// Unsupported if no part of this rank handles it.
 func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 	switch c := x.Body.(type) {
 	case *Drain:
@@ -42,7 +43,7 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 	}})
 }
 
-// onSend handles a command of a sender's rooms, and reports whether it is one.
+// onSend handles a command for the rooms of a sender (Reserve, Release), and reports false for every other command.
 func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *engine.Reserve:
@@ -55,7 +56,8 @@ func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// onAbort ends what has the ticket, if that can be ended early.
+// onAbort ends the command that has the target's ticket. onAbort refuses the Abort as NotFound if there is no such
+// command or if the command cannot be ended early.
 func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
 	ref := r.tickets.Find(c.Target)
 	if ref.Owner == kernel.OwnerNone || !r.owner(ref.Owner).Abort(e, ref) {
@@ -68,7 +70,7 @@ func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
 	engine.Agree(&e.Env, t)
 }
 
-// onReceive handles a command of a receiver's rooms, and reports whether it is one.
+// onReceive handles a command for the rooms of a receiver, and reports false for every other command.
 func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *engine.Get:
@@ -87,7 +89,8 @@ func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// onShared handles a command about chunks that peers share.
+// onShared handles a command about chunks that are shared between peers. onShared refuses the command unless
+// Config.Shares is set.
 func (r *Rank) onShared(e *flow.Env, x *effects.Command) {
 	if !r.cfg.Shares {
 		engine.TurnDown(&e.Env, x.Ticket, effects.Unsupported, &effects.Why{
@@ -105,7 +108,7 @@ func (r *Rank) onShared(e *flow.Env, x *effects.Command) {
 	}
 }
 
-// onGet begins with a Get.
+// onGet checks and opens a Get.
 func (r *Rank) onGet(e *flow.Env, t effects.Ticket, c *engine.Get) {
 	code, why := e.CheckKeys(c.Keys)
 	if code == effects.OK {
@@ -121,7 +124,8 @@ func (r *Rank) onGet(e *flow.Env, t effects.Ticket, c *engine.Get) {
 	e.Gets.Open(&e.Env, &e.Store, &e.Ended, t, c)
 }
 
-// checkLayered says whether so many chunks can be given, a page for each of their layers.
+// checkLayered checks whether a layerwise Get can deliver this many chunks, one page for each layer of each chunk, and
+// returns the reason if not.
 func checkLayered(cfg *Config, chunks int) (effects.Code, *effects.Why) {
 	switch layers := int(cfg.Layers); {
 	case layers == 0:
@@ -137,7 +141,7 @@ func checkLayered(cfg *Config, chunks int) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// onContains says how many chunks, from the first on, are here or known to lie somewhere.
+// onContains delivers how many chunks, counted from the first, are ready here or are known to lie at a peer.
 func (r *Rank) onContains(e *flow.Env, t effects.Ticket, c *engine.Contains) {
 	if code, why := e.CheckKeys(c.Keys); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
@@ -154,7 +158,7 @@ func (r *Rank) onContains(e *flow.Env, t effects.Ticket, c *engine.Contains) {
 	e.Out.Deliver(effects.Deliver{Ticket: t, Hits: hits})
 }
 
-// onAbandon cancels a request wherever it stands here, and its senders hear of it.
+// onAbandon cancels a request in all tables of this rank. The senders of the request are notified.
 func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 	if len(c.Request) == 0 {
 		engine.TurnDown(&e.Env, t, effects.Invalid, flow.NoRequest())
@@ -167,7 +171,8 @@ func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 	r.abandon(e, t, request)
 }
 
-// onStore makes pages of the engine's the store's.
+// onStore moves pages from the engine's reservation into the store. If the store has a chunk already, the chunk's page
+// becomes free.
 func (r *Rank) onStore(e *flow.Env, t effects.Ticket, c *engine.Store) {
 	code, why := r.admits(e, c.Keys, c.Pages)
 	if code == effects.OK {
@@ -187,7 +192,7 @@ func (r *Rank) onStore(e *flow.Env, t effects.Ticket, c *engine.Store) {
 	engine.Agree(&e.Env, t)
 }
 
-// onShare lets the store have pages that the engine keeps.
+// onShare lets the store serve pages that the engine keeps for its own use as well.
 func (r *Rank) onShare(e *flow.Env, t effects.Ticket, c *engine.Share) {
 	if code, why := r.admits(e, c.Keys, c.Pages); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, why)
@@ -196,7 +201,7 @@ func (r *Rank) onShare(e *flow.Env, t effects.Ticket, c *engine.Share) {
 	r.commands.OnShare(&e.Env, &e.Store, t, c, e.Draining)
 }
 
-// admits says whether the store can take these chunks in these pages.
+// admits checks whether the store can take these chunks in these pages, and returns the reason if not.
 func (r *Rank) admits(e *flow.Env, keys [][]byte, pages []effects.Page) (effects.Code, *effects.Why) {
 	if code, why := e.CheckKeys(keys); code != effects.OK {
 		return code, why

@@ -27,20 +27,21 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// Role is the set of sides that a rank has: which commands and messages it takes. What it has no side for is refused.
+// Role is the set of sides that a rank has. Role decides which commands and messages the rank accepts; all others are
+// refused.
 type Role uint8
 
-// The sides, and both at once.
+// The roles: a role for each side, and a role for both sides at once.
 const (
-	RoleSender   Role = 1 << iota // puts: a prefill node
-	RoleReceiver                  // lets puts in, and gets: a decode node
+	RoleSender   Role = 1 << iota // a prefill node: it puts chunks
+	RoleReceiver                  // a decode node: it accepts puts, and serves Gets
 	RoleBoth     = RoleSender | RoleReceiver
 )
 
-// Sends says whether a rank puts.
+// Sends reports whether a rank with this role puts chunks.
 func (r Role) Sends() bool { return r&RoleSender != 0 }
 
-// Receives says whether a rank lets puts in.
+// Receives reports whether a rank with this role accepts puts.
 func (r Role) Receives() bool { return r&RoleReceiver != 0 }
 
 func (r Role) String() string {
@@ -55,7 +56,8 @@ func (r Role) String() string {
 	return "Role(" + strconv.Itoa(int(r)) + ")"
 }
 
-// directions in which it knows peers: those that it calls, those that call it.
+// directions returns the number of directions in which the rank has peers: peers that the rank calls, and peers that
+// call the rank.
 func (r Role) directions() uint32 {
 	if r == RoleBoth {
 		return 2
@@ -63,14 +65,16 @@ func (r Role) directions() uint32 {
 	return 1
 }
 
-// Plane is one data plane of this rank as its driver opened it.
+// Plane is a data plane of this rank, as opened by the driver.
 type Plane struct {
 	Name string
-	Blob []byte // what every peer needs to import us; opaque here. Each is told it with a token of its own behind it
+	// Blob is what every peer needs to import our pool over this plane. The rank does not interpret the Blob. Each peer
+	// receives the Blob with a token appended that is specific to the peer.
+	Blob []byte
 }
 
-// The parts of a configuration, by what they are about. Each is of the room or flow that goes by it, which says what
-// may stand there, what zero means and what it needs.
+// The parts of a configuration. Each part belongs to the room or flow that uses it; its type documents the allowed
+// values, the defaults that stand for zero, and the resources that it needs.
 type (
 	Common      = flow.Settings
 	Memory      = memory.Settings
@@ -91,17 +95,17 @@ type (
 	Registering = register.Settings
 )
 
-// ReserveNone as ReservePPM reserves nothing.
+// ReserveNone, given as ReservePPM, means that no pages are reserved.
 const ReserveNone = pull.ReserveNone
 
-// Config is everything a rank needs to know. Zero durations and counts mean the default named beside them; [New]
-// refuses what cannot work.
+// Config is the whole configuration of a rank. Durations and counts that are zero take the default that is named beside
+// them. [New] returns an error for a configuration that cannot work.
 type Config struct {
 	Role Role
-	// Key is the secret of this life of the rank: 32 random bytes, which its planes have too, and nobody else. Zero: it
-	// follows from the seed, which is for simulators and tests.
+	// Key is the secret of this incarnation of the rank: 32 random bytes, which only the rank and its planes have. A
+	// zero Key is derived from the seed, which only simulators and tests may do.
 	Key identity.Key
-	// Planes in order of preference. A peer that shares none is refused.
+	// Planes are in order of preference. A peer that has none of them is refused.
 	Planes []Plane
 
 	Common
@@ -124,14 +128,14 @@ type Config struct {
 	Tuning Tuning
 }
 
-// offers says whether this rank leases its pages.
+// offers reports whether this rank leases its pages to readers (pull) instead of pushing them.
 func (c *Config) offers() bool { return c.Pull && c.Role.Sends() }
 
-// asks says whether the rank recalls, answers whether it is recalled from.
+// asks reports whether the rank recalls chunks from peers; answers reports whether peers recall chunks from the rank.
 func (c *Config) asks() bool    { return c.Recalls && c.Role.Sends() }
 func (c *Config) answers() bool { return c.Recalls && c.Role.Receives() }
 
-// asksPeers is the most peers that it recalls from at a time.
+// asksPeers returns the maximum number of peers from which the rank recalls at a time.
 func (c *Config) asksPeers() uint32 {
 	if !c.asks() {
 		return 0
@@ -139,10 +143,10 @@ func (c *Config) asksPeers() uint32 {
 	return c.PeersMax
 }
 
-// layers says whether the rank pushes layer by layer.
+// layers reports whether the rank pushes layer by layer.
 func (c *Config) layers() bool { return c.Layers > 0 && c.Role.Sends() }
 
-// bundlesMax is how many chunks of which layers are coming it has at the most.
+// bundlesMax returns the maximum number of chunks that this rank receives layer by layer at a time.
 func (c *Config) bundlesMax() uint32 {
 	if c.Layers == 0 || !c.Role.Receives() {
 		return 0
@@ -150,7 +154,7 @@ func (c *Config) bundlesMax() uint32 {
 	return c.BundlesMax
 }
 
-// carried is how many puts it gives itself at the most.
+// carried returns the maximum number of puts that the layerwise flow may have in progress at a time.
 func (c *Config) carried() uint32 {
 	if !c.layers() {
 		return 0
@@ -158,10 +162,10 @@ func (c *Config) carried() uint32 {
 	return c.Carried()
 }
 
-// tells says whether the rank tells receivers how requests ended.
+// tells reports whether the rank notifies receivers how requests ended.
 func (c *Config) tells() bool { return c.Role.Sends() && !c.registers() }
 
-// endedMax is of how many requests that peers send it remembers how they ended.
+// endedMax returns for how many requests of peers the rank records their outcome.
 func (c *Config) endedMax() int {
 	if !c.Role.Receives() || c.registers() {
 		return 0
@@ -169,8 +173,8 @@ func (c *Config) endedMax() int {
 	return int(c.RequestsMax)
 }
 
-// connsMax is the most connections of ours that are open: to those that we call, and two or three to each that calls
-// us, where ends are told and leases renewed.
+// connsMax returns the maximum number of connections that the rank has open: connections to the peers that the rank
+// calls, and two or three to each peer that calls the rank, for done messages and for lease renewals.
 func (c *Config) connsMax() int {
 	n := link.ConnsMax(c.PeersMax) + int(c.asksPeers())
 	if c.Knows() {
@@ -185,18 +189,20 @@ func (c *Config) connsMax() int {
 	return n
 }
 
-// highWater is the most pages that are leased at a time.
+// highWater returns the maximum number of pages that are leased at a time.
 func (c *Config) highWater() uint32 { return c.HighWater(c.Pages) }
 
-// entriesMax bounds the keys known.
+// entriesMax returns the maximum number of keys that the store knows.
 func (c *Config) entriesMax() uint32 {
 	return c.Entries(c.chunkPages(), c.BatchMax, c.Delay || c.Keeps)
 }
 
-// need is what all parts may have outstanding at a time.
+// need returns the resources that all parts together may have outstanding at a time.
 func (c *Config) need() kernel.Need {
 	n := c.Engine.Need().And(c.Memory.Need()).And(c.Pipeline.Need())
-	if c.Role != RoleBoth { // A sender's pushes, or a receiver's reads: it is given the larger of both, whichever it has.
+	// A rank with one role has a sender's pushes or a receiver's reads, and gets the larger of the two numbers in
+	// either case.
+	if c.Role != RoleBoth {
 		n.Transfers = max(c.Engine.Need().Transfers, c.Memory.Need().Transfers+c.Pipeline.Need().Transfers)
 	}
 	n = n.And(c.Common.Need()).And(c.Peers.Need(c.Tuning.LeftoversMax)).And(c.Pending.Need()).And(c.Deferred.Need()).
@@ -226,7 +232,7 @@ func (c *Config) need() kernel.Need {
 	return n
 }
 
-// tablesMax bounds what needs come to.
+// tablesMax bounds each sum that need returns.
 const tablesMax = 1<<31 - 1
 
 func (c *Config) fill() error {
@@ -270,7 +276,7 @@ func (c *Config) fill() error {
 	return c.check()
 }
 
-// check says what cannot work, in each part and between them.
+// check returns an error that describes what cannot work, in a part or in the combination of parts.
 func (c *Config) check() error {
 	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
 		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.stagedIn()), c.Recalling.Check(),
@@ -308,13 +314,13 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Default returns the defaults of a configuration, but for those that depend on other fields: these are zero, and are put
-// in by [New]. It is what a file of a node that says nothing stands for.
+// Default returns a configuration with all defaults filled in, except those that depend on other fields: these are
+// zero, and New fills them in. A node's configuration file that sets nothing stands for this configuration.
 func Default() (c Config) {
 	c.Offering.Fill()
 	c.Common.Fill(0)
 	c.Memory.Fill()
-	c.GrantsMax = 0 // Ranks that register blocks have another one.
+	c.GrantsMax = 0 // Its default depends on Geometry.
 	c.Store.Fill(0, 0)
 	c.Peers.Fill(0)
 	c.Engine.Fill()
@@ -334,10 +340,11 @@ func Default() (c Config) {
 	return c
 }
 
-// registers says whether the rank registers blocks of its engine's, or writes into registered ones.
+// registers reports whether the rank registers blocks of its engine with peers, or writes into blocks that a peer
+// registered.
 func (c *Config) registers() bool { return c.Geometry != nil }
 
-// numbers is what a hello says of it.
+// numbers returns the geometry in the form in which a handshake states it, or nil if the rank does not register blocks.
 func (c *Config) numbers() []uint64 {
 	if !c.registers() {
 		return nil
@@ -345,7 +352,7 @@ func (c *Config) numbers() []uint64 {
 	return register.Numbers(c.Geometry)
 }
 
-// consumersPeers is the most peers that blocks are registered with at a time.
+// consumersPeers returns the maximum number of peers with which blocks are registered at a time.
 func (c *Config) consumersPeers() uint32 {
 	if !c.registers() {
 		return 0
@@ -353,7 +360,8 @@ func (c *Config) consumersPeers() uint32 {
 	return c.PeersMax
 }
 
-// first is the engine's pool. One whose blocks are registered is all the engine's.
+// first returns the configuration of the engine's pool. If its blocks are registered, the whole pool belongs to the
+// engine.
 func (c *Config) first() memory.PoolConfig {
 	p := memory.PoolConfig{Pages: c.Pages, Share: c.Share(c.PeerSharePct), Own: c.Share(c.EngineSharePct), Key: c.PoolKey}
 	if c.registers() {
@@ -362,7 +370,8 @@ func (c *Config) first() memory.PoolConfig {
 	return p
 }
 
-// second is the arena. It lies behind the engine's pool in one stretch of memory: peers know one buffer.
+// second returns the configuration of the arena. The arena follows the engine's pool in one stretch of memory, because
+// peers know both as one buffer.
 func (c *Config) second() memory.PoolConfig {
 	if c.ArenaPages == 0 {
 		return memory.PoolConfig{}
@@ -370,20 +379,22 @@ func (c *Config) second() memory.PoolConfig {
 	return memory.PoolConfig{Pages: c.ArenaPages, Behind: c.Pages, Key: "os_staging_bytes"}
 }
 
-// device is the second pool of who shares. Its pages are numbered behind all others.
+// device returns the configuration of the device pool, the second pool of a rank that shares chunks. Its page numbers
+// follow the numbers of the remaining pages.
 func (c *Config) device() memory.PoolConfig {
 	return memory.PoolConfig{Pages: c.DevicePages, Share: c.DevicePages, Own: c.DevicePages, Behind: c.deviceFrom(),
 		Key: "p2p_npu_buffer_size"}
 }
 
-// deviceFrom is the number of the device pool's first page.
+// deviceFrom returns the number of the device pool's first page.
 func (c *Config) deviceFrom() uint32 { return c.Pages + c.ArenaPages }
 
-// landsApart says whether what is brought lands in the device pool, stagesApart whether fetches read into it.
+// landsApart reports whether chunks that are brought from peers land in the device pool; stagesApart reports whether
+// fetches read into the device pool.
 func (c *Config) landsApart() bool  { return c.DevicePages > 0 && !c.Keeps }
 func (c *Config) stagesApart() bool { return c.DevicePages > 0 && c.Keeps }
 
-// chunkPages is how many pages the store's chunks can lie in.
+// chunkPages returns the number of pages in which chunks of the store can lie.
 func (c *Config) chunkPages() uint32 {
 	if c.landsApart() {
 		return c.Pages + c.DevicePages
@@ -391,7 +402,7 @@ func (c *Config) chunkPages() uint32 {
 	return c.Pages
 }
 
-// stagedIn is how many pages there are of which StagingPages are a part.
+// stagedIn returns the size of the pool from which StagingPages are taken, in pages.
 func (c *Config) stagedIn() uint32 {
 	if c.stagesApart() {
 		return c.DevicePages
@@ -399,7 +410,7 @@ func (c *Config) stagedIn() uint32 {
 	return c.Pages
 }
 
-// sharedMax is how many pages of our engine's peers may read at a time.
+// sharedMax returns how many of our engine's pages peers may read at a time.
 func (c *Config) sharedMax() uint32 {
 	if !c.Shares {
 		return 0

@@ -8,20 +8,21 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Drain ends a rank's work: new commands and requests are refused as Draining,
-// waiting ones are answered, grants are taken back, open puts go on. It delivers OK
-// when nothing is left, or after Patience Expired with Left things still out, and
-// then only the end of the process is safe. What the rank can end by itself it always
-// ends first: patience is for others.
+// Drain ends a rank's work. From then on new commands and requests are refused as Draining, waiting requests are
+// answered, grants are revoked, and open puts continue. Drain delivers OK when nothing is left. If something is still
+// left after Patience, Drain delivers Expired, with the number of open things in Left; then only the end of the process
+// makes the memory safe to reuse. Work that the rank can end by itself always ends before the outcome: Patience bounds
+// the wait for peers.
 type Drain struct{ Patience effects.Duration }
 
-// IsCommand marks a command body.
+// IsCommand marks Drain as a command body.
 func (*Drain) IsCommand() {}
 
+// drain is the state of the Drain that is in progress.
 type drain struct {
-	ticket effects.Ticket
+	ticket effects.Ticket // 0: no Drain waits for its outcome
 	timer  kernel.TimerID `snap:"set"`
-	late   bool           // its patience is over, and its own pass is not
+	late   bool           // Patience is over, but the sweep has not ended yet
 }
 
 func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
@@ -32,7 +33,7 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 		}})
 		return
 	}
-	r.drain.ticket, r.drain.late = t, false // One before it may have run out.
+	r.drain.ticket, r.drain.late = t, false // An earlier Drain may have expired.
 	r.draining, e.Draining = true, true
 	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
 	if r.cfg.Knows() {
@@ -41,7 +42,7 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	r.stopServing(e)
 }
 
-// left counts what a drain waits for.
+// left returns the number of things that a drain waits for.
 func (r *Rank) left(e *flow.Env) (n int) {
 	for _, of := range r.flows.all {
 		n += r.owner(of).Left(e)

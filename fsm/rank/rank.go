@@ -1,10 +1,27 @@
-// Package rank composes the rooms into the one machine that drivers run. It routes events, owns the shared tables, and
-// after each event lets those who waited for what the event set free go on.
+// Package rank contains the top-level state machine of a node: [Rank]. A Rank combines the rooms (tables and rules for
+// memory, peers and commands) and the flows (each is one side of an exchange, for example the side that pushes chunks
+// or the side that accepts them) into one machine that a driver runs. The package routes each event to the room or flow
+// that it concerns, owns the tables that several flows share, and at the end of each step continues the work that was
+// waiting for what the event set free.
 //
-// A driver may rely on this: each command that it feeds has one outcome, and each piece of memory comes back once; no
-// event that a peer, a device or an engine can cause makes a step panic, and a panic ("BUG:") means a defect of ours or
-// a breach of the contract in package effects; a step does a bounded amount of work, and what is left makes the next
-// deadline be now. Nothing in it is shared, so it may be cloned and hashed as a tree.
+// A driver calls [New] once. Then the driver feeds events to Step, one at a time, executes the effects that the step
+// emits, and feeds their completions back as events. The driver feeds a Tick when the time that Deadline returns has
+// come. Example, for a rank that pushes a chunk to a decode node:
+//
+//	Command{Reserve}        -> Deliver with the pages; the engine fills them
+//	Command{Put}            -> Open: the rank connects to the peer, then shakes hands and imports its pool
+//	Imported                -> Send: an allocation request on the peer's alloc connection
+//	Replied                 -> Transfer into the pages that the reply grants
+//	TransferDone            -> on a leased plane Send: a commit; on a fenced plane Deliver: the put's outcome
+//	Replied (leased plane)  -> Deliver: the put's outcome
+//
+// A driver may rely on this:
+//
+//   - Each command that the driver feeds has one outcome. Each piece of memory that the driver lends comes back once.
+//   - No event that a peer, a device or an engine can cause makes a step panic. A panic ("BUG:") means that this code
+//     has a defect, or that the driver broke the contract in package effects.
+//   - A step does a bounded amount of work. If work is left, Deadline returns the current time.
+//   - A Rank shares no state with anything outside of it, so a Rank can be cloned and hashed as a tree.
 package rank
 
 import (
@@ -32,27 +49,28 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// HostPool is the pool that chunks are copied to for peers, where there are two: with Config.ArenaPages. Pool 0 is the
-// engine's.
+// HostPool is the id of the arena: the pool to which chunks are copied so that peers can read the copies. HostPool
+// exists only if Config.ArenaPages is not 0. Pool 0 is the engine's pool.
 const HostPool effects.PoolID = 1
 
-// placeOfDevice is the place of the second pool of a rank that shares, with Config.DevicePages. Its pages have pool 0's
-// id, and numbers behind all others'.
+// placeOfDevice is the index, in the rank's list of pools, of the device pool: the second pool of a rank that shares
+// chunks (Config.DevicePages). On the outside, the pages of the device pool carry the id of pool 0, and their numbers
+// follow the numbers of the remaining pages.
 const placeOfDevice effects.PoolID = 2
 
-// Rank is the machine.
+// Rank is the state machine of one node.
 type Rank struct {
 	cfg         Config `snap:"share"`
 	incarnation effects.Incarnation
 	buffer      protocol.UUID
-	device      protocol.UUID // of the second pool of who shares; zero: there is none
+	device      protocol.UUID // wire id of the device pool; zero: there is none
 
-	// Pool 0 is the engine's. HostPool has no pages without an arena.
+	// pools holds the engine's pool (pool 0), the arena (HostPool, without pages if there is none) and the device pool.
 	pools   memory.Pools
 	timers  kernel.Timers
 	corrs   kernel.Corrs
 	conns   kernel.Conns
-	tickets kernel.Tickets `snap:"skip"` // as the rows say
+	tickets kernel.Tickets `snap:"skip"` // skip: derived from the rows
 
 	shared       flow.Config `snap:"share"`
 	links        link.Links
@@ -60,39 +78,41 @@ type Rank struct {
 	commands     engine.Engine
 	flows        registry    `snap:"share"`
 	pushSource   push.Source // absent if Config.Pull
-	pullSource   pull.Source // absent if not
+	pullSource   pull.Source // absent unless Config.Pull
 	renewals     lease.Renewals
-	rooms        flow.Rooms // of targets; in each rank
+	rooms        flow.Rooms // the rooms that all targets share; present in each rank
 	pushTarget   push.Target
 	pullTarget   pull.Target
-	recallSource recall.Source // likewise, without Config.Recalls
+	recallSource recall.Source // absent without Config.Recalls
 	recallTarget recall.Target
-	p2pOwner     p2p.Owner // likewise, without Config.Shares
+	p2pOwner     p2p.Owner // absent without Config.Shares
 	p2pRequester p2p.Requester
 	registrar    registrar.Registrar
 	layers       layerwise.Source  // absent without Config.Layers
-	consumer     register.Consumer // likewise, without Config.Geometry
+	consumer     register.Consumer // absent without Config.Geometry
 	producer     register.Producer
-	endSource    end.Source // likewise, without a sending side
+	endSource    end.Source // absent if the rank does not send
 	endTarget    end.Target
 
-	env      flow.Env `snap:"scratch"` // of the step under way
+	env      flow.Env `snap:"scratch"` // the environment of the current step
 	drain    drain
-	draining bool   // it has begun to; it never ends
-	freed    uint64 `snap:"skip"` // pages that had become free when waiters were last served
+	draining bool   // a drain has begun; never reset
+	freed    uint64 `snap:"skip"` // Pools.Freed() when waiting requests were last served
 	more     bool   // work is left for the next Tick
 	sweeps   sweeps
 	work     kernel.Work  `snap:"scratch"`
 	now      effects.Time `snap:"skip"`
 }
 
-// New validates cfg and returns a rank whose identifiers derive from seed alone.
+// New validates cfg and returns a rank whose identifiers derive from seed alone. New returns an error if cfg cannot
+// work.
 func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	return Renew(new(Rank), cfg, seed, now)
 }
 
-// Renew returns what New does, in the memory of a rank that has ended: neither it nor anything that was borrowed from
-// it is used any more. It saves who runs many ranks one after the other their tables.
+// Renew returns what New returns, but reuses the memory of a rank that has ended. Neither that rank nor anything that
+// was borrowed from it may be used afterwards. The simulator, which runs many ranks in sequence, thereby saves the
+// allocation of their tables.
 func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -109,7 +129,9 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}
 	source := prng.New(seed)
 	for range 2 * len(protocol.UUID{}) {
-		source.Next() // Once these were the identities. What is drawn next stays what kept plans of the simulator have seen.
+		// Two identifiers were once drawn here. The draws are kept so that the values drawn after them match the plans
+		// that the simulator stores.
+		source.Next()
 	}
 	former := *of
 	r := of
@@ -180,10 +202,10 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if cfg.Pull {
 		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{
 			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(),
-			// LMCache's receivers know a sender by its done address.
+			// LMCache's receivers identify a sender by its done address.
 			SenderID: done, DoneURL: done, RenewURL: renew,
 		}, cfg.PeersMax, sends)
-		r.pushSource = former.pushSource.Emptied(0, 0, 0, 0) // It is not there, and keeps memory for one that will be.
+		r.pushSource = former.pushSource.Emptied(0, 0, 0, 0) // absent here; keeps its memory for a later Renew
 	} else {
 		r.pushSource = former.pushSource.Emptied(cfg.PutsMax, cfg.carried(), cfg.PeersMax, sends)
 		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{}, 0, 0)
@@ -223,7 +245,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	find := cfg.Directory
 	if find.Owner, find.Asker = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {
 		find.Seed, find.Worker.Incarnation = source.Next(), r.incarnation
-		r.more = true // Directories are told of it at once.
+		r.more = true // Register with the directories at once.
 	}
 	r.registrar = former.registrar.Emptied(find)
 	if cfg.Shares {
@@ -247,11 +269,12 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 func (r *Rank) registerFlows() {
 	cfg := &r.cfg
 	if !cfg.answers() {
-		// Leases of recalls are swept first. A pass looks at that table also where there are none, because a look more or
-		// less decides where passes are cut, which the simulator's kept plans depend on.
+		// The leases of recalls are swept first. A pass visits that table even in a rank without recalls, because the
+		// number of visited slots decides where passes are cut, and the simulator's stored plans depend on that.
 		r.flows.lossSweeps = append(r.flows.lossSweeps, kernel.OwnerNone)
 	}
-	if cfg.registers() { // The pool is the engine's own, and no other flow touches its pages.
+	// The pool is the engine's own. No other flow touches its pages.
+	if cfg.registers() {
 		r.register(kernel.OwnerConsumer, true)
 		r.register(kernel.OwnerProducer, false)
 		return
@@ -279,16 +302,16 @@ func (r *Rank) registerFlows() {
 	}
 }
 
-// spoken is an address as peers are told it.
+// spoken returns an address in the form in which it is sent to peers.
 func spoken(a effects.Addr) []byte {
 	return []byte(protocol.Endpoint{Host: a.Host, Port: a.Port}.String())
 }
 
-// Limits are the rank's credits.
+// Limits returns how many effects of each kind the rank may have outstanding, and how many commands it may have open.
 func (r *Rank) Limits() effects.Limits { return r.cfg.need().Limits }
 
-// PutFits is how many of these chunks, from the first on, one Put of this rank can take. It depends on the
-// configuration alone.
+// PutFits returns how many of these chunks, counted from the first, one Put of this rank can take. The result depends
+// on the configuration alone.
 func (r *Rank) PutFits(keys [][]byte) int {
 	if r.cfg.Pull {
 		return r.pullSource.Fits(&r.shared, keys)
@@ -296,30 +319,30 @@ func (r *Rank) PutFits(keys [][]byte) int {
 	return r.pushSource.Fits(&r.shared, keys)
 }
 
-// RecallFits is the same of one Recall for a request.
+// RecallFits returns how many of these chunks, counted from the first, one Recall for the request can take.
 func (r *Rank) RecallFits(request []byte, keys [][]byte) int {
 	return recall.Fits(&r.shared, request, keys)
 }
 
-// BringFits is the same of one Bring.
+// BringFits returns how many of these chunks, counted from the first, one Bring for the request can take.
 func (r *Rank) BringFits(request []byte, keys [][]byte, mode p2p.Mode) int {
 	return p2p.Fits(&r.shared, request, keys, mode)
 }
 
-// Incarnation is the identity of this life of the rank, for its own logs. Peers know it by other names, which begin
-// like it.
+// Incarnation returns the identity of this incarnation of the rank, for its own logs. Each peer knows the rank by a
+// different identity, which begins with the same bytes.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 
-// Buffer is the wire identity of the rank's pool into which peers store, or from which they read.
+// Buffer returns the wire identity of the pool into which peers store, or from which peers read.
 func (r *Rank) Buffer() effects.BufferID { return effects.BufferID(r.buffer) }
 
-// Device is the wire identity of the second pool of a rank that shares, and the number of its first page; false if it
-// has none.
+// Device returns the wire identity of the device pool and the number of its first page. Device reports false if the
+// rank has no device pool.
 func (r *Rank) Device() (id effects.BufferID, from uint32, has bool) {
 	return effects.BufferID(r.device), r.cfg.deviceFrom(), r.cfg.DevicePages > 0
 }
 
-// Deadline is the next instant at which the rank wants a Tick.
+// Deadline returns the next time at which the rank needs a Tick. Deadline reports false if the rank waits for no time.
 func (r *Rank) Deadline() (effects.Time, bool) {
 	if r.more {
 		return r.now, true

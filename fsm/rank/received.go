@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// onReceived hands a message to the room or the flow that serves its channel and, where several do, its tag. Each
-// allocation request and each offer is answered, at once or when there is memory.
+// onReceived passes a message to the room or the flow that serves its channel and, if several flows serve the channel,
+// its tag. Each allocation request and each offer gets a reply, at once or when there is memory.
 func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 	if x.Channel == effects.ChannelInit {
 		r.onInit(e, x)
@@ -20,13 +20,13 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 	switch {
 	case !ok:
 		unserved(&e.Env, x)
-	case x.Channel == effects.ChannelAlloc && x.Request == 0: // No answer is expected.
+	case x.Channel == effects.ChannelAlloc && x.Request == 0: // The sender expects no reply.
 	default:
 		by.Receive(e, x)
 	}
 }
 
-// onInit handles a handshake or a renewal.
+// onInit handles a message on the init channel: a handshake or a lease renewal.
 func (r *Rank) onInit(e *flow.Env, x *effects.Received) {
 	v := &e.Env
 	switch role := r.cfg.Role; {
@@ -34,7 +34,7 @@ func (r *Rank) onInit(e *flow.Env, x *effects.Received) {
 		protocol.HasTag(x.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(e, x):
 	case role.Receives():
 		r.links.OnInit(v, x, r.busy())
-		if class := r.links.Replaced(); class != 0 { // It is another peer's from now on.
+		if class := r.links.Replaced(); class != 0 { // The class belongs to another peer from now on.
 			for _, of := range r.flows.keepers {
 				r.owner(of).(flow.ClassKeeper).ClassLeft(e, class)
 			}
@@ -48,9 +48,12 @@ func (r *Rank) onInit(e *flow.Env, x *effects.Received) {
 	}
 }
 
-// onRenew handles a reader's word on its leases. Each id is done with before the next is looked for: the end of a lease
-// may free memory and let go on who waited for that, and an id said twice finds nothing the second time. Of the leases
-// that it has finished with those end that this step has work for: what the answer does not confirm is said again.
+// onRenew handles a renewal request, in which a reader lists the leases to extend and the leases that the reader has
+// finished with. onRenew reports false if the message is not a renewal.
+//
+// Each id is handled completely before the next id is looked up: the end of a lease may free memory and so change other
+// rows, and an id that is listed twice must not be found the second time. Of the finished leases, only as many end as
+// the step has work for; the reader repeats the ids that the reply does not confirm.
 func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	v := &e.Env
 	m := &r.renewals
@@ -80,7 +83,8 @@ func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	return true
 }
 
-// leased is who granted the lease that a reader speaks of, if it stands and is that reader's.
+// leased returns the owner of the lease with this id. leased reports false unless the lease is in force and was given
+// to the reader that sent the renewal (M2).
 func (r *Rank) leased(v *env.Env, id uint64) (kernel.Ref, bool) {
 	ref := v.Pools.Owner(effects.GrantID(id))
 	if ref.Owner == kernel.OwnerNone {
@@ -90,7 +94,7 @@ func (r *Rank) leased(v *env.Env, id uint64) (kernel.Ref, bool) {
 	return ref, lends && r.renewals.Its(of.Lease(ref), id)
 }
 
-// unserved notes a message on a channel that this rank does not serve.
+// unserved reports a message on a channel that this rank does not serve.
 func unserved(v *env.Env, e *effects.Received) {
 	v.Out.Observe(effects.Observe{
 		Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn),
@@ -98,7 +102,8 @@ func unserved(v *env.Env, e *effects.Received) {
 	})
 }
 
-// busy counts the rows that are kept for each class beside its pages, such as leases.
+// busy returns, for each fairness class, the number of rows that are kept for the class beside the class's pages, for
+// example leases.
 func (r *Rank) busy() []uint32 {
 	all := r.rooms.Busy()
 	for _, of := range r.flows.busiers {

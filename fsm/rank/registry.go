@@ -7,11 +7,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A registry lists the flows of a rank in the order in which it calls them, by what it calls them for. The lists follow
-// from the interfaces that a flow implements (package flow), and do not change after the rank was made.
+// A registry lists the flows of a rank by what they are called for, each list in the order of the calls. The lists
+// follow from the interfaces that a flow implements (package flow), and do not change after the rank was made.
 type registry struct {
 	all     []kernel.Owner
-	callers []kernel.Owner // are signaled when a peer that the rank calls changed
+	callers []kernel.Owner // flows that are signaled when an outbound peer changed
 
 	commanders  []kernel.Owner
 	servers     []served
@@ -24,14 +24,15 @@ type registry struct {
 	continuers  []kernel.Owner
 }
 
-// served is one kind of messages that a flow takes.
+// served is a kind of message that a flow takes.
 type served struct {
 	by      kernel.Owner
 	channel effects.Channel
-	tag     protocol.Tag // TagNone: messages of the channel that no other flow takes by their tag
+	// TagNone: all messages of the channel that no other flow takes by their tag
+	tag protocol.Tag
 }
 
-// register adds a flow. calls: it calls peers.
+// register adds a flow to the lists. calls says that the flow calls peers.
 func (r *Rank) register(of kernel.Owner, calls bool) {
 	g, f := &r.flows, r.owner(of)
 	g.all = append(g.all, of)
@@ -83,9 +84,10 @@ func (r *Rank) server(x *effects.Received) (flow.Server, bool) {
 	return r.owner(by).(flow.Server), true
 }
 
-// owner returns the room or the flow that an owner stands for. A new flow has a field of the rank and a row here.
+// owner returns the room or the flow that an owner id stands for. A new flow has a field in Rank and a case here.
 //
-// The result is called through an interface, so the step's Env is the rank's and not on its stack.
+// The result is called through an interface, so the step's Env must be a field of the rank: on the stack it would
+// escape.
 func (r *Rank) owner(of kernel.Owner) flow.Flow {
 	switch of {
 	case kernel.OwnerRank:

@@ -10,8 +10,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Rooms that are not flows also set timers and send questions. Each of these types makes one room, or the rank, the
-// flow that owns them. It holds a pointer and nothing else, so that its conversion to a flow.Flow allocates nothing.
+// Rooms that are not flows also set timers and send requests. Each type in this file adapts one room, or the rank
+// itself, to flow.Flow, so that completions and deadlines reach the room. An adapter holds a pointer and nothing else,
+// so that its conversion to a flow.Flow allocates nothing.
 
 // A drainFlow owns the timer that ends a drain.
 type drainFlow struct{ rank *Rank }
@@ -23,11 +24,11 @@ func (drainFlow) Left(*flow.Env) int                        { return 0 }
 func (drainFlow) Tables(table.Visit)                        {}
 func (drainFlow) State(*flow.Rooms, kernel.Ref) uint16      { return uint16(Draining) }
 
-// Due ends a drain that took too long, in this step or when its pass has ended.
+// Due marks the drain as late. The drain ends in this step, or when its sweep has ended.
 func (d drainFlow) Due(*flow.Env, kernel.Ref) { d.rank.drain.timer, d.rank.drain.late = 0, true }
 
-// A linkFlow owns what the table of peers asks for. It is also the Names of a step's environment, from which rooms that
-// know no peers learn a peer's name and whether a link stands.
+// A linkFlow owns the effects and timers of the table of peers. The linkFlow also serves as the Names of a step's
+// environment, from which rooms that do not know the table of peers get a peer's name and the state of a link.
 type linkFlow struct{ *link.Links }
 
 func (l linkFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) { l.Links.Step(&e.Env, ref, ev) }
@@ -36,7 +37,7 @@ func (linkFlow) Signal(*flow.Env, kernel.Ref, flow.Signal)            { kernel.F
 func (linkFlow) Abort(*flow.Env, kernel.Ref) bool                     { return false }
 func (linkFlow) Left(*flow.Env) int                                   { return 0 }
 
-// State returns the state of the peer, or the one behind the last if there is none.
+// State returns the state of the peer, or the value after the last state if there is no such peer.
 func (l linkFlow) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	peer := l.Outbound(ref.Subject)
 	if peer == nil {
@@ -48,7 +49,7 @@ func (l linkFlow) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 
 func (l linkFlow) Leads(way effects.Link) bool { return link.Leads(l.Links, way) }
 
-// A commandFlow owns the engine's commands.
+// A commandFlow owns the effects and timers of the engine's commands.
 type commandFlow struct{ *engine.Engine }
 
 func (c commandFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
@@ -62,7 +63,8 @@ func (c commandFlow) Abort(e *flow.Env, ref kernel.Ref) bool     { return c.Engi
 func (c commandFlow) Left(*flow.Env) int                         { return c.Engine.Left() }
 func (c commandFlow) State(_ *flow.Rooms, ref kernel.Ref) uint16 { return uint16(c.Engine.State(ref)) }
 
-// A waitFlow owns what waits in the rooms that all targets share: gets, claims, requests for pages and bundles.
+// A waitFlow owns the waiting rows of the rooms that all targets share: Gets, claims, pending allocation requests and
+// bundles.
 type waitFlow struct{ rank *Rank }
 
 func (waitFlow) Step(*flow.Env, kernel.Ref, effects.Event) {
@@ -89,7 +91,7 @@ func (w waitFlow) Due(e *flow.Env, ref kernel.Ref) {
 
 func (waitFlow) Abort(e *flow.Env, ref kernel.Ref) bool { return e.Gets.Abort(&e.Env, ref.Subject) }
 
-// Tables visits all rows of the shared rooms, of whichever flow.
+// Tables visits the rows of the shared rooms, whichever flow the rows belong to.
 func (w waitFlow) Tables(visit table.Visit) {
 	m := &w.rank.rooms
 	visit("gets", m.Gets.Len(), table.Empty)
@@ -105,7 +107,7 @@ func (w waitFlow) Tables(visit table.Visit) {
 	visit("requests of peers", m.Ended.Len(), table.Bounded)
 }
 
-// Left counts all rows of the shared rooms, of whichever flow.
+// Left counts the rows of the shared rooms, whichever flow the rows belong to.
 func (waitFlow) Left(e *flow.Env) int {
 	return e.Pending.Len() + e.Gets.Len() + e.Pools.Grants() + e.Fetches.Left() + e.Deferred.Len() +
 		e.Landings.Bundles.Len()
@@ -130,7 +132,8 @@ func (waitFlow) State(m *flow.Rooms, ref kernel.Ref) uint16 {
 	return waitsGone
 }
 
-// A registrarFlow owns what tells directories which chunks the store has.
+// A registrarFlow owns the effects and timers of the registrar, which reports to the directories which chunks the store
+// has.
 type registrarFlow struct{ *registrar.Registrar }
 
 func (r registrarFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
@@ -144,7 +147,7 @@ func (registrarFlow) Abort(*flow.Env, kernel.Ref) bool          { return false }
 func (r registrarFlow) Left(*flow.Env) int                      { return r.Registrar.Left() }
 func (registrarFlow) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
 
-// A lookupFlow owns the questions that directories are asked. The flow that asks takes the answer itself.
+// A lookupFlow owns the lookups in directories. The flow that started a lookup receives the reply itself.
 type lookupFlow struct{ *registrar.Lookups }
 
 func (l lookupFlow) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {

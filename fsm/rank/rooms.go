@@ -13,8 +13,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
-// emptied returns the rooms of targets, empty, for so many classes, in the memory of those of a rank that has ended.
-// seed is a secret of the rank.
+// emptied returns empty rooms for a rank with this number of fairness classes, and reuses the memory of the rooms of a
+// rank that has ended. seed is a secret of the rank.
 func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint64) flow.Rooms {
 	return flow.Rooms{
 		Store: of.Store.Emptied(store.Config{

@@ -9,24 +9,26 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// What is told beyond a completion or a deadline, by whose it is.
+// The functions below pass what happened to a row on to the flow that owns the row, where this is neither a completion
+// nor a deadline.
 
-// try serves a request whose turn it is, if it can be now.
+// try lets the owner of a pending request serve the request if that is possible now. If not, try returns what the
+// request lacks.
 func (r *Rank) try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall) {
 	return r.owner(q.Owner).(flow.Target).Try(e, q)
 }
 
-// signal tells an owner what becomes of something of its.
+// signal notifies an owner of an event that concerns its row h.
 func (r *Rank) signal(e *flow.Env, owner kernel.Owner, h table.Handle, s flow.Signal) {
 	r.owner(owner).Signal(e, kernel.Ref{Owner: owner, Subject: h}, s)
 }
 
-// refuse has whoever waits for pages answered that it waits in vain.
+// refuse has the owner of a pending request reply with an error and remove the request.
 func (r *Rank) refuse(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	r.signal(e, e.Pending.Get(h).Owner, h, flow.Signal{Kind: flow.Refused, Code: code, Why: why})
 }
 
-// waitedTooLong refuses who waited as long as it may.
+// waitedTooLong refuses a pending request that has waited for as long as it may.
 func (r *Rank) waitedTooLong(e *flow.Env, h table.Handle) {
 	q := e.Pending.Due(&e.Env, h)
 	if q.Linking {
@@ -39,12 +41,13 @@ func (r *Rank) waitedTooLong(e *flow.Env, h table.Handle) {
 	r.refuse(e, h, effects.NoMemory, e.NoRoom(q))
 }
 
-// end ends a landing for a reason of ours.
+// end ends a landing for a reason of this rank.
 func (r *Rank) end(e *flow.Env, x *landing.Landing, code effects.Code) {
 	r.signal(e, x.Owner, x.Handle(), flow.Signal{Kind: flow.Ended, Code: code})
 }
 
-// onConnLost tells whose a connection was that it is gone, and condemns who waits on it for an answer.
+// onConnLost reports a lost connection to its owner. If the connection is inbound, the pending requests that arrived on
+// the connection are condemned.
 func (r *Rank) onConnLost(e *flow.Env, x *effects.ConnLost) {
 	if ref := r.conns.Find(x.Conn); ref.Owner != kernel.OwnerNone {
 		r.owner(ref.Owner).Step(e, ref, x)
@@ -57,7 +60,8 @@ func (r *Rank) onConnLost(e *flow.Env, x *effects.ConnLost) {
 	}
 }
 
-// onLinkLost handles the end of a data-plane link, or of a peer.
+// onLinkLost handles the loss of our link to a peer's pages (x.Link is set), or of a peer's link to our pages (x.Link
+// is 0). On fenced planes the loss of a peer's link to our pages means that the peer is silent.
 func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 	if x.Link != 0 {
 		r.links.OnLinkLost(&e.Env, x.Link)

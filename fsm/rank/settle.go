@@ -6,14 +6,16 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// settle lets go on whoever waited for what this step set free. Deadlines and peers are handled up to a bound; what is
-// left is the next Tick's, which is due at once.
+// settle ends a step: it handles due deadlines and changed peers, and continues the rows that waited for resources that
+// the step set free. Deadlines and peers are handled up to a bound; what is left is for the next Tick, which is then
+// due at once.
 func (r *Rank) settle(e *flow.Env) {
 	v := &e.Env
-	rest := r.more // The last step left something: somebody may be the next to be served.
+	// The last step left work: requests may be waiting to be served.
+	rest := r.more
 	r.more = false
 	budget := r.cfg.Tuning.SettleMax
-	// A side that this rank does not have has nobody who waits, and is not asked.
+	// A rank without a receiving side has no pending requests, so its receiver rooms are not visited.
 	receives := r.cfg.Role.Receives()
 	for budget > 0 && e.Work.Left() {
 		ref, ok := r.timers.Pop(v.Now)
@@ -26,7 +28,7 @@ func (r *Rank) settle(e *flow.Env) {
 	budget = tellCallers(r, e, budget)
 	if r.sweeps.under() {
 		r.sweep(e)
-		budget = tellCallers(r, e, budget) // Of those whom a drain stirred.
+		budget = tellCallers(r, e, budget) // for the peers that a drain changed
 	}
 	bundles := r.cfg.Layers > 0 && r.layered(e)
 	sought := r.cfg.Knows() && r.p2pRequester.Seeks.GoOn(e, &r.p2pRequester)
@@ -48,7 +50,8 @@ func (r *Rank) settle(e *flow.Env) {
 	}
 	bundles = r.serve(e, rest) || bundles
 	bundles = r.followUp(e) || bundles
-	for e.Work.Left() && r.freed != r.pools.Freed() { // Such as of a fetch that was refused as it began.
+	// The follow-up work itself may free pages, for example the pages of a fetch that was refused at its beginning.
+	for e.Work.Left() && r.freed != r.pools.Freed() {
 		bundles = r.serve(e, false) || bundles
 		bundles = r.followUp(e) || bundles
 	}
@@ -59,9 +62,9 @@ func (r *Rank) settle(e *flow.Env) {
 	r.more = budget == 0 || !e.Work.Left() || r.sweeps.under() || sought || continues || bundles
 }
 
-// serve serves the requests that wait for memory, as long as pages become free or requests at the front give up; anyway
-// has it look once in any case. A step serves as many as it has work for, and the next one goes on. It reports whether
-// bundles are left that are over.
+// serve serves the requests that wait for memory, as long as pages become free or requests at the front of the queue
+// are removed. If anyway is set, serve tries at least once. A step serves as many requests as it has work for, and the
+// next step continues. serve reports whether bundles are left that are over.
 func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
 	for e.Work.Left() && (anyway || r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.lineMoved()) {
@@ -75,7 +78,8 @@ func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 		if receives {
 			r.pullTarget.Admit(e)
 			r.admit(e)
-			if r.cfg.Layers > 0 { // Who is served may have begun another epoch, and what is over makes room.
+			// A request that was served may have begun another epoch, and ended bundles make room.
+			if r.cfg.Layers > 0 {
 				bundles = e.Landings.EndBundles(&e.Env, &r.rooms.Store) || bundles
 			}
 		}
@@ -83,11 +87,12 @@ func (r *Rank) serve(e *flow.Env, anyway bool) (bundles bool) {
 	return bundles
 }
 
-// followUp wakes readers, begins fetches and gives back chunks after requests were served, which may free pages. It
-// reports whether bundles are left that are over.
+// followUp wakes Gets, begins fetches and returns chunks after requests were served, all of which may free pages.
+// followUp reports whether bundles are left that are over.
 func (r *Rank) followUp(e *flow.Env) (bundles bool) {
 	if r.cfg.Role.Receives() {
-		r.rooms.Wake(&e.Env) // A plain sender that is trusted makes chunks readable as it is served.
+		// Where vanilla senders are trusted (TrustUncommitted), serving a sender makes the sender's chunks readable.
+		r.rooms.Wake(&e.Env)
 		r.pullTarget.StartFetches(e)
 	}
 	if r.cfg.Shares {
@@ -97,7 +102,8 @@ func (r *Rank) followUp(e *flow.Env) (bundles bool) {
 	return r.cfg.Layers > 0 && r.layered(e)
 }
 
-// tellCallers tells of peers that changed, as far as the step's budget goes, and returns what is left of it.
+// tellCallers signals the flows that call peers about the outbound peers that changed, up to budget, and returns what
+// is left of the budget.
 func tellCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
 	for budget > 0 && e.Work.Left() {
 		h, ok := r.links.Changed()
@@ -112,16 +118,17 @@ func tellCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
 	return budget
 }
 
-// layered tells who pushes layers what became of what was carried for it, and ends bundles that are condemned: if not
-// all, it says so.
+// layered reports to the layerwise source what became of the puts that were carried for it, and ends condemned bundles.
+// layered reports whether condemned bundles are left.
 func (r *Rank) layered(e *flow.Env) (more bool) {
 	for {
-		for i := 0; i < len(e.Told); i++ { // More may be told meanwhile.
+		for i := 0; i < len(e.Told); i++ { // Hear may append to Told.
 			t := e.Told[i]
 			r.layers.Hear(e, &t)
 		}
 		e.Told = e.Told[:0]
-		if r.cfg.layers() { // What was stopped makes room later than it is told.
+		// A put that was stopped frees its place after it was reported.
+		if r.cfg.layers() {
 			r.layers.GoOn(e)
 		}
 		if len(e.Told) == 0 {
@@ -131,22 +138,23 @@ func (r *Rank) layered(e *flow.Env) (more bool) {
 	return e.Landings.EndBundles(&e.Env, &e.Store)
 }
 
-// shifted says, once, that somebody at the sending side left a line without what he waited for.
+// shifted reports, once, that a reservation or a put of the sending side left its queue without being served, so that
+// the rows behind it may be served now.
 func (r *Rank) shifted() bool {
 	reserves, puts := r.commands.LeftLine(), r.pullSource.Shifted()
 	return reserves || puts
 }
 
-// lineMoved says, once, that the line for pages is to be looked at although no page became free: a request left it, or
-// an offer at its front may have lost the way to its pages, for which pages are kept from the others.
+// lineMoved reports, once, that the allocation queue has to be looked at although no page became free: a request left
+// the queue, or an offer at the front, for which pages are kept, may have lost the link to its pages.
 func (r *Rank) lineMoved() bool {
 	left, lost := r.rooms.Pending.Shifted(), r.links.LostWay()
 	return left || lost
 }
 
-// admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free. In a
-// rank of both sides the first of our engine's reservations stands in the same line. A drain serves nobody: who waits
-// is condemned.
+// admit serves pending requests until no next request of any class can be served. admit is called when pages became
+// free. In a rank with both roles, the first of our engine's reservations waits in the same queue. A rank that drains
+// serves no request: the pending ones are condemned.
 func (r *Rank) admit(e *flow.Env) {
 	if e.Draining {
 		return
@@ -160,12 +168,13 @@ func (r *Rank) admit(e *flow.Env) {
 		}
 		h, ours := e.Pending.Next(c)
 		if ours && r.admitOwn(e) || h != 0 && r.admitHead(e, h) {
-			idle, c = -1, e.Pending.Collects(&e.Env) // All others may go on again.
+			idle, c = -1, e.Pending.Collects(&e.Env) // All classes may be served again.
 		}
 	}
 }
 
-// admitHead serves whose turn it is, or answers that it waits in vain, and says whether the line has moved.
+// admitHead serves the next request of the allocation queue, or refuses a request that waits in vain, and reports
+// whether the queue has moved.
 func (r *Rank) admitHead(e *flow.Env, h table.Handle) bool {
 	q := e.Pending.Get(h)
 	if e.Pending.HungUp(q) {
@@ -182,7 +191,7 @@ func (r *Rank) admitHead(e *flow.Env, h table.Handle) bool {
 	return e.Pending.Tried(&e.Env, h, how, lacks)
 }
 
-// admitOwn gives our engine's oldest reservation its pages, if it can have them now.
+// admitOwn gives our engine's oldest reservation its pages if that is possible now, and reports whether it did.
 func (r *Rank) admitOwn(e *flow.Env) bool {
 	_, n := r.commands.First()
 	if !e.Pools.FitsShare(e.Pool, allocqueue.Own, n) || !e.Store.MakeRoom(&e.Env, e.Pool, n, 0) {

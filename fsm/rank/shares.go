@@ -1,19 +1,19 @@
 package rank
 
-// What is shared out between classes.
+// Indices of the resources that are divided between fairness classes.
 const (
-	SharedAsks      = iota // places of requests that wait
-	SharedWords            // ends to be told
-	SharedHosts            // where to tell them
-	SharedOffers           // kept for later
-	SharedLocations        // of their chunks
-	SharedBusy             // what keeps a peer's class
-	SharedClaims           // beyond the first on a page
+	SharedAsks      = iota // pending allocation requests
+	SharedWords            // done messages to be sent
+	SharedHosts            // addresses to which done messages are sent
+	SharedOffers           // deferred offers
+	SharedLocations        // locations of chunks of deferred offers
+	SharedBusy             // rows that keep a peer's class
+	SharedClaims           // claims beyond the first on a page
 	Shared
 )
 
-// Shares adds up what classes are counted to have of the tables that are shared out between them, and what is in these,
-// each in the same order; to look at only.
+// Shares returns, for each of these resources, the sum of what the classes are counted to use, and what the tables
+// really contain. Tests and oracles check that the two agree.
 func (r *Rank) Shares() (counted, there [Shared]int) {
 	m := &r.rooms
 	counted[SharedAsks], there[SharedAsks] = m.Pending.Counted(), m.Pending.Len()

@@ -17,17 +17,17 @@ import (
 )
 
 // A Situation is the state of the row that an event is about: of the put whose transfer ended, of the link whose
-// connection broke, of the grant that landed. The simulator counts situations by event to see what was tried. Nothing
-// else may depend on them.
+// connection broke, or of the grant that landed. The simulator counts situations by event to measure what was tried.
+// Nothing else may depend on them.
 type Situation uint8
 
 // Situations of events that are about no row.
 const (
-	Running  Situation = iota
-	Draining           // likewise, of a rank that drains
+	Running  Situation = iota // the rank is running
+	Draining                  // the rank is draining
 )
 
-// stateSets are the states of all rows, in the order of their situations, and the owners whose rows have them.
+// stateSets lists the states of all rows, in the order of their situations, with the owners whose rows have them.
 //
 //kvferry:table
 var stateSets = [...]struct {
@@ -39,7 +39,7 @@ var stateSets = [...]struct {
 	{"", []string{"link idle", "link opening", "link greeting", "link importing", "link listing", "link ready",
 		"link backoff", "no link"}, []kernel.Owner{kernel.OwnerLink}},
 	{"sender's ", put.StateNames(), []kernel.Owner{kernel.OwnerPushSource, kernel.OwnerPullSource}},
-	{"sender's ", engine.StateNames()[1:], []kernel.Owner{kernel.OwnerEngine}}, // the first is a put's, too: gone
+	{"sender's ", engine.StateNames()[1:], []kernel.Owner{kernel.OwnerEngine}}, // without gone, which a put has, too
 	{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed", "bundle gathering"},
 		[]kernel.Owner{kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerBundles}},
 	{"receiver's ", push.TargetStateNames(), []kernel.Owner{kernel.OwnerPushTarget, kernel.OwnerP2PTarget}},
@@ -56,7 +56,7 @@ var stateSets = [...]struct {
 	{"sender's ", end.StateNames(), []kernel.Owner{kernel.OwnerEndSource}},
 }
 
-// situationOf is where the states of each owner begin.
+// situationOf contains the first situation of each owner.
 //
 //kvferry:table
 var situationOf = func() (first [kernel.Owners]Situation) {
@@ -70,9 +70,9 @@ var situationOf = func() (first [kernel.Owners]Situation) {
 	return first
 }()
 
-// What waits in the rooms of targets and is no flow's.
+// States of the rows that wait in the rooms of targets and belong to no flow.
 const (
-	waitsGone = iota // what was meant is no more, or never was
+	waitsGone = iota // the row no longer exists, or never did
 	waitsGet
 	waitsPinned
 	waitsAsk
@@ -90,7 +90,8 @@ func SituationNames() (names []string) {
 	return names
 }
 
-// SituationOf says what ev is about, before the step that takes it at now.
+// SituationOf returns the situation that ev is about. SituationOf must be called before the step that takes ev at the
+// time now.
 func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	switch e := ev.(type) {
 	case *effects.Tick:
@@ -125,7 +126,7 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Landed:
 		return r.grant(e.Grant)
 	case *effects.Revoked:
-		if ref := r.pools.Owner(e.Grant); ref.Subject != 0 { // Of a lease; landings go by the grant itself.
+		if ref := r.pools.Owner(e.Grant); ref.Subject != 0 { // a lease; landings go by the grant itself
 			return r.state(ref)
 		}
 		return r.grant(e.Grant)
@@ -141,12 +142,13 @@ func (r *Rank) itself() Situation {
 	return Running
 }
 
-// link is where the link to a peer stands, or that there is none.
+// link returns the situation of the link to a peer, or that there is no link.
 func (r *Rank) link(h table.Handle) Situation {
 	return r.state(kernel.Ref{Owner: kernel.OwnerLink, Subject: h})
 }
 
-// grant is where a grant to store or to read for ourselves stands.
+// grant returns the situation of a write grant, which a peer holds, or which the rank itself holds to read into its own
+// pages.
 func (r *Rank) grant(id effects.GrantID) Situation {
 	open, quarantined := r.pools.GrantIs(id)
 	switch {
@@ -166,7 +168,7 @@ func (r *Rank) stateOf(c effects.Corr) Situation {
 	return r.state(ref)
 }
 
-// dueNext is the situation of the earliest deadline, if its time has come.
+// dueNext returns the situation of the row with the earliest deadline, if that deadline has passed.
 func (r *Rank) dueNext(now effects.Time) Situation {
 	ref, ok := r.timers.Peek(now)
 	if !ok {
@@ -196,7 +198,7 @@ func (r *Rank) target(body effects.CommandBody) Situation {
 	return r.itself()
 }
 
-// state is where something stands, by whose it is.
+// state returns the situation of the row that ref names.
 func (r *Rank) state(ref kernel.Ref) Situation {
 	if ref.Owner == kernel.OwnerNone {
 		if !r.cfg.Role.Sends() {

@@ -27,29 +27,31 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
-// Stats count what is in the rank's tables. Pages are the engine's; what peers read is an arena's, where there is one.
-// Pages of the second pool of who shares are among granted and lent ones.
+// Stats counts what is in the rank's tables. Pages are the engine's, unless the field's comment says otherwise.
+// PagesGranted and PagesQuarantined include the device pool; PagesLent includes the device pool and the arena, from
+// which peers read if there is an arena.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
-	PagesLentMost                                                    int // at a time, since the start
-	Spare                                                            int // pages that only the cache has
-	ArenaTotal, ArenaFree                                            int // of copies that peers read
-	DeviceTotal, DeviceFree                                          int // the second pool of who shares
-	DeviceSpare                                                      int // pages there that only the cache has
-	Pinned                                                           int // for peers, a page as often as it is
+	PagesLentMost                                                    int // maximum since the start
+	Spare                                                            int // that only the cache needs
+	ArenaTotal, ArenaFree                                            int // pages of the arena
+	DeviceTotal, DeviceFree                                          int // pages of the device pool
+	DeviceSpare                                                      int // that only the cache needs
+	Pinned                                                           int // pins of pages for peers
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
 	Offers, Locations, Fetches, Staged                               int // delayed pull
-	StagedMost                                                       int // the most staging pages at a time so far
+	StagedMost                                                       int // maximum of Staged since the start
 	Peers, Guests, Outstanding, Deadlines                            int
-	Brings                                                           int // of shared chunks, over or not
-	Receptions, Lent, Registrations                                  int // of blocks that are the engine's own
-	Layers, Bundles, Kept                                            int // requests that go by layers; chunks that come so
-	// Operations of live grants and of waiting requests, by which retries are known.
+	Brings                                                           int // of shared chunks, ended or not
+	Receptions, Lent, Registrations                                  int // for registered blocks
+	Layers, Bundles, Kept                                            int // layerwise: requests, chunks, promised pages
+	// Operations counts the operations of grants that are in force, and Retries the operations of pending requests.
+	// Retries of requests are recognized by both.
 	Operations, Retries int
 }
 
-// Stats returns the counts of now.
+// Stats returns the current counts.
 func (r *Rank) Stats() Stats {
 	here, pipe := &r.rooms, r.rooms.Fetches.Pipeline()
 	requests, told := r.commands.Requests()
@@ -81,7 +83,7 @@ func (r *Rank) Stats() Stats {
 	}
 }
 
-// devicePool is the second pool of who shares; an empty one where there is none.
+// devicePool returns the device pool, or an empty pool if there is none.
 func (r *Rank) devicePool() *memory.Pool {
 	if r.cfg.DevicePages == 0 {
 		return new(memory.Pool)
@@ -89,13 +91,14 @@ func (r *Rank) devicePool() *memory.Pool {
 	return r.pools.Pool(placeOfDevice)
 }
 
-// Page shows the state of page i of a pool to oracles. An arena's lie behind the engine's, and those of a second pool
-// of who shares behind all others.
+// Page returns the state of page i of a pool, for oracles. The page numbers of the arena follow the numbers of the
+// engine's pool, and the device pool has the last numbers.
 func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
 	return r.pools.Inspect(r.pools.Of(effects.Page{Pool: pool, Index: i}), i)
 }
 
-// Ready says whether a key is readable now, and from which page; of a layer's key from that of the layer.
+// Ready reports whether the chunk with this key is readable now, and returns its page. For the key of a layer, Ready
+// returns the page of that layer.
 func (r *Rank) Ready(key []byte) (effects.Page, bool) {
 	s := &r.rooms.Store
 	if name, layer, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
@@ -112,7 +115,7 @@ func (r *Rank) Ready(key []byte) (effects.Page, bool) {
 	return s.Ready(s.Find(s.Hash(key), key))
 }
 
-// ClaimsOn is for how many requests a chunk is kept.
+// ClaimsOn returns the number of requests for which a chunk is kept.
 func (r *Rank) ClaimsOn(key []byte) int {
 	s := &r.rooms.Store
 	if name, _, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
@@ -121,7 +124,8 @@ func (r *Rank) ClaimsOn(key []byte) int {
 	return s.ClaimsOn(s.Find(s.Hash(key), key))
 }
 
-// Hope says whether a chunk is readable here, or may become so of what is under way, kept or waiting here.
+// Hope reports whether a chunk is readable here, or may become readable because of a fill in flight, a deferred offer
+// or a pending request.
 func (r *Rank) Hope(key []byte) bool {
 	if name, _, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
 		key = name
@@ -129,13 +133,13 @@ func (r *Rank) Hope(key []byte) bool {
 	return r.rooms.Hope(key)
 }
 
-// Fetching says whether a fetch has begun: it waits for no chunk any more.
+// Fetching reports whether the Fetch with this ticket has begun, that is, waits for no chunk any more.
 func (r *Rank) Fetching(t effects.Ticket) bool {
 	of := r.tickets.Find(t)
 	return of.Owner == kernel.OwnerDeferred && r.rooms.Fetches.Running(of.Subject)
 }
 
-// KeyHash is what FactReady and its like say of a key in this life.
+// KeyHash returns the hash by which facts (for example FactReady) name a key in this incarnation.
 func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.Hash(key) }
 
 // MarkNames returns every coverage mark of a rank, with its name.

@@ -8,14 +8,15 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 )
 
-// Step consumes one event.
+// Step handles one event at the time now and appends the effects that it causes to out. Step panics if now is before
+// the time of an earlier step.
 func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	if now < r.now {
 		panic("BUG: the driver's clock ran backwards")
 	}
 	r.now = now
 	e := &r.env
-	if e.Pools == nil { // At the first step, and at that of a clone.
+	if e.Pools == nil { // true at the first step of a rank and of a clone
 		r.enter()
 	}
 	e.Now, e.Out, e.Draining = now, out, r.draining
@@ -55,21 +56,21 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			landing.Unknown(&e.Env, x)
 		}
 	case *effects.Revoked:
-		if ref := e.Pools.Owner(x.Grant); ref.Owner != kernel.OwnerNone { // Else it ended by its reader's word.
+		if ref := e.Pools.Owner(x.Grant); ref.Owner != kernel.OwnerNone { // otherwise the reader ended the lease itself
 			r.owner(ref.Owner).Step(e, ref, x)
 		}
 	case *effects.Dropped:
-		// The link was forgotten when it was dropped.
+		// The link was already removed when the drop was requested.
 	}
 	r.settle(e)
 }
 
-// lands says whether peers store into grants of this owner's.
+// lands reports whether peers store into pages under write grants of this owner.
 func lands(of kernel.Owner) bool {
 	return of == kernel.OwnerPushTarget || of == kernel.OwnerP2PTarget || of == kernel.OwnerConsumer
 }
 
-// enter makes what a step is given, but for what is its own.
+// enter fills in the parts of the environment that are the same in each step.
 func (r *Rank) enter() {
 	r.env = flow.Env{
 		Env: env.Env{
@@ -90,12 +91,13 @@ func (r *Rank) enter() {
 	}
 }
 
-// completed hands whoever asked for an effect what became of it.
+// completed passes the completion of an effect to the owner that requested the effect.
 func (r *Rank) completed(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	r.owner(ref.Owner).Step(e, ref, ev)
 }
 
-// close takes a completion; a driver that completes twice is broken.
+// close removes the record of an effect that is complete, and returns its owner. close panics if there is no such
+// effect, because a driver that completes an effect twice is broken.
 func (r *Rank) close(c effects.Corr) kernel.Ref {
 	ref, ok := r.corrs.Close(c)
 	if !ok {
@@ -104,7 +106,8 @@ func (r *Rank) close(c effects.Corr) kernel.Ref {
 	return ref
 }
 
-// settled takes the completion of what may touch pages, and another one follows if this one does not settle it.
+// settled returns the owner of an effect that may touch pages. The record of the effect is removed only if settled is
+// true; otherwise another completion follows, and the pages may still be touched until then.
 func (r *Rank) settled(c effects.Corr, settled bool) kernel.Ref {
 	if settled {
 		return r.close(c)

@@ -10,43 +10,53 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 )
 
-// What ends many rows at once: each kind condemns in the step that it hears of, and is swept by a pass of its own. The
-// rows of a step are counted (kernel.Work), whoever asks for them. While a pass is under way the deadline is now.
+// Some events end many rows at once, for example the loss of a peer. These events are handled in two parts. The step
+// that takes the event condemns the rows, without visiting any row. A sweep, one for each kind, then ends the condemned
+// rows, a bounded number in each step (kernel.Work counts the rows of all kinds). While a sweep is in progress the
+// rank's deadline is the current time.
 //
-// What is condemned and not yet ended is safe. Memory: a row ends by the rules that it would end by without a sweep,
-// only later; until then its pages are its own. Promises: nothing new begins with it, as each kind says below.
+// A row that is condemned but has not ended yet is safe. Memory: the row ends by the same rules as without a sweep,
+// only later, and until then the row keeps its pages. Promises: no new work begins with the row, as the comment of each
+// kind explains.
 
-// The kinds of sweeps, in the order in which they come if all begin at once.
+// The kinds of sweeps, in the order in which they run if all begin at once.
 const (
-	// A peer that is gone: on fenced planes what it was granted, what it asks for, and what it recalls. It is a stranger
-	// until it shakes hands again, and a grant of before is refused when it is asked for again. Nobody who waits is served
-	// while a pass is under way, for it has the step's work to its end (settle).
+	// sweepLost follows the loss of a peer. sweepLost ends the peer's grants, pending requests and recalls on fenced
+	// planes. The peer is unknown until it shakes hands again, and a retry that names an older grant is refused. No
+	// pending request is served while this sweep is in progress, because the sweep takes all work of the step (settle).
 	sweepLost = iota
-	// Senders out of reach: what they offer. No fetch begins that would read it.
+	// sweepUnreached follows the failure to link to a sender. sweepUnreached ends the sender's offers. No fetch that
+	// would read these offers begins.
 	sweepUnreached
-	// Requests that nobody wants. Abandon has its outcome when the pass ends: till then they are being abandoned, and
-	// what comes for them is refused.
+	// sweepAbandoned follows an Abandon, and ends the rows of the request. The Abandon has its outcome when the sweep
+	// ends; until then the request counts as being abandoned, and messages for it are refused.
 	sweepAbandoned
-	// A drain. Nothing new is taken, and who waits is not served any more. It does not end before its pass.
+	// sweepDrained follows a Drain. New work is refused, and pending requests are not served any more. The drain does
+	// not end before its sweep.
 	sweepDrained
-	// Connections of peers that are gone: what was asked on them. Nobody is there to hear what becomes of it.
+	// sweepHungUp follows the loss of inbound connections, and ends the requests that arrived on them: nobody could
+	// receive the reply.
 	sweepHungUp
 	sweepKinds
 )
 
-// sweeps are the passes of each kind.
+// sweeps holds the sweep of each kind.
 type sweeps struct {
-	of        [sweepKinds]kernel.Sweep
-	turn      uint8        // whose pass goes on: no kind waits for another one that comes again and again
-	unreached link.Reached // what the pass of that kind is about; those behind it wait in the links' room
+	of [sweepKinds]kernel.Sweep
+	// The kind of sweep that continues next. Kinds take turns, so that a kind that is requested again and again does
+	// not hold up the rest.
+	turn uint8
+	// subject of the current sweepUnreached; later ones wait in links
+	unreached link.Reached
 }
 
-// tablesOf is how many tables of the rooms a pass of each kind goes over, beside those of flows.
+// tablesOf contains the number of tables of the rooms that a sweep of each kind visits, in addition to the tables of
+// flows.
 //
 //kvferry:table
 var tablesOf = [sweepKinds]uint8{sweepLost: 2, sweepUnreached: 2, sweepAbandoned: 5, sweepDrained: 10, sweepHungUp: 1}
 
-// under says whether any pass is under way.
+// under reports whether any sweep is in progress.
 func (s *sweeps) under() bool {
 	for i := range s.of {
 		if s.of[i].Under() {
@@ -56,13 +66,13 @@ func (s *sweeps) under() bool {
 	return false
 }
 
-// sweep goes on with what is condemned while this step has work left.
+// sweep continues the sweeps that are in progress, as long as this step has work left.
 func (r *Rank) sweep(e *flow.Env) {
 	s := &r.sweeps
 	for idle := 0; idle < sweepKinds && e.Work.Left(); idle++ {
 		if of := &s.of[s.turn]; of.Under() {
 			if !r.pass(e, of) {
-				return // There is no work left.
+				return // The step has no work left.
 			}
 			idle = -1
 		}
@@ -73,7 +83,7 @@ func (r *Rank) sweep(e *flow.Env) {
 	}
 }
 
-// pass goes on with a pass, and says whether it has ended it.
+// pass continues the pass of the current kind, and reports whether the pass has ended.
 func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 	s, kind := &r.sweeps, r.sweeps.turn
 	tables := tablesOf[kind]
@@ -112,7 +122,7 @@ func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 	case sweepUnreached:
 		s.unreached = link.Reached{}
 	case sweepAbandoned:
-		e.Deferred.Stir() // A fetch for such a request did not begin meanwhile.
+		e.Deferred.Stir() // Fetches for this request did not begin during the sweep.
 		if of.Under() {
 			e.Abandons.Sweeps()
 		}
@@ -120,9 +130,9 @@ func (r *Rank) pass(e *flow.Env, of *kernel.Sweep) (ended bool) {
 	return true
 }
 
-// peerLost condemns what a peer that is gone was granted, and what it asks for if it is silent: before anybody is
-// served, else it would be given what this very step sets free, and nobody would use that before its lease is over. If
-// it is there to hear it, it shakes hands again.
+// peerLost condemns the grants of a lost peer and, if the peer is silent, its pending requests. This must happen before
+// any request is served: otherwise the lost peer's own requests could get the pages that this very step sets free, and
+// these would be unused until the lease is over. If the peer is alive, it shakes hands again.
 func (r *Rank) peerLost(e *flow.Env, class int, silent bool) {
 	e.Landings.Lose(class)
 	e.Ended.Lost(class)
@@ -138,6 +148,7 @@ func (r *Rank) peerLost(e *flow.Env, class int, silent bool) {
 	r.sweep(e)
 }
 
+// sweepLost visits one slot of a table for the sweep of that name.
 func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 	switch table {
 	case 1:
@@ -156,7 +167,7 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 		}
 		return kernel.At(slot < e.Pending.Slots())
 	}
-	// The first flow is swept before the requests that wait, and the others are swept after them.
+	// The first flow is swept before the pending requests, and the remaining flows are swept afterwards.
 	of := r.flows.lossSweeps[max(0, int(table)-3)]
 	if of == kernel.OwnerNone {
 		return kernel.NextTable
@@ -164,7 +175,7 @@ func (r *Rank) sweepLost(e *flow.Env, table uint8, slot int32) kernel.Where {
 	return r.owner(of).(flow.LossSweeper).LostAt(e, slot)
 }
 
-// sweepLayers ends what is condemned of chunks that come or go layer by layer: bundles, and in a drain runs.
+// sweepLayers ends what is condemned of chunks that arrive or are sent layer by layer: bundles and, in a drain, runs.
 func sweepLayers(e *flow.Env, r *Rank, kind uint8, slot int32) kernel.Where {
 	all := &e.Landings.Bundles
 	if h := all.At(slot); h != 0 && (kind == sweepDrained || kind == sweepLost && all.Lost(h) ||
@@ -175,7 +186,8 @@ func sweepLayers(e *flow.Env, r *Rank, kind uint8, slot int32) kernel.Where {
 	return kernel.At(slot < all.Slots() || more)
 }
 
-// onReached tells who waits for a link that it is there, or cannot be had.
+// onReached notifies the flows that have rows waiting for a link to a peer's pages that the link is up, or that the
+// link cannot be made.
 func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
 	for _, of := range r.flows.linkWaiters {
 		r.owner(of).(flow.LinkWaiter).Reached(e, reached.Class, reached.Code)
@@ -187,6 +199,7 @@ func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
 	}
 }
 
+// sweepUnreached visits one slot of a table for the sweep of that name.
 func (r *Rank) sweepUnreached(e *flow.Env, table uint8, slot int32) kernel.Where {
 	of := &r.sweeps.unreached
 	if table == 1 {
@@ -195,7 +208,8 @@ func (r *Rank) sweepUnreached(e *flow.Env, table uint8, slot int32) kernel.Where
 	return r.pullTarget.UnreachedFirst(e, of.Class, of.Code, of.Why)
 }
 
-// abandon begins to cancel a request wherever it stands here. Its senders hear of it.
+// abandon begins to cancel a request in all tables of this rank. The senders of the request are notified. abandon
+// refuses the command if too many requests are being abandoned.
 func (r *Rank) abandon(e *flow.Env, t effects.Ticket, request uint64) {
 	if !e.Abandons.Order(t, request) {
 		_, most := e.Abandons.Orders()
@@ -212,6 +226,8 @@ func (r *Rank) abandon(e *flow.Env, t effects.Ticket, request uint64) {
 	r.sweep(e)
 }
 
+// sweepAbandoned visits one slot of a table for the sweep of that name. After the last table the outcomes are
+// delivered.
 func (r *Rank) sweepAbandoned(e *flow.Env, table uint8, slot int32) kernel.Where {
 	switch table {
 	case 1:
@@ -250,7 +266,7 @@ func (r *Rank) sweepAbandoned(e *flow.Env, table uint8, slot int32) kernel.Where
 	return kernel.Front(t != 0)
 }
 
-// stopServing begins to answer who waits, to take grants back and to drop what no engine will come for.
+// stopServing begins to refuse pending requests, to revoke grants, and to drop the chunks that no engine will request.
 func (r *Rank) stopServing(e *flow.Env) {
 	e.Fetches.Drain()
 	e.Store.Close()
@@ -258,12 +274,12 @@ func (r *Rank) stopServing(e *flow.Env) {
 	r.sweep(e)
 }
 
-// sweepDrained ends one row of a drain.
+// sweepDrained ends one row in a drain.
 func (r *Rank) sweepDrained(e *flow.Env, table uint8, slot int32) (at kernel.Where) {
 	switch table {
 	case 1:
 		at = kernel.Front(r.commands.DrainFirst(&e.Env))
-	case 2: // In the order in which each class waits.
+	case 2: // in the order in which the requests of each class wait
 		if int(slot) >= e.Pending.Classes() {
 			return kernel.NextTable
 		}

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Tables shows what is in the tables of all rooms, for those who look for what was left behind.
+// Tables visits the tables of all rooms and flows with their sizes, for checks that nothing was left behind.
 func (r *Rank) Tables(visit table.Visit) {
 	pool, arena, device := r.pools.Pool(0), r.pools.Pool(HostPool), r.devicePool()
 	visit("grants", r.pools.Grants(), table.Empty)
@@ -15,7 +15,7 @@ func (r *Rank) Tables(visit table.Visit) {
 	visit("arena pages", int(arena.Total()-arena.Free()), table.Empty)
 	told, asked := r.registrar.Owed(), r.p2pRequester.Seeks.Lookups().Owed()
 	visit("effects outstanding", r.corrs.Len()-told-asked, table.Empty)
-	visit("words of directories awaited", told+asked, table.Bounded) // A heartbeat's at any time.
+	visit("words of directories awaited", told+asked, table.Bounded) // A heartbeat may be in flight at any time.
 	r.registrar.Tables(visit)
 	r.links.Tables(visit)
 	r.commands.Tables(visit)
@@ -26,10 +26,11 @@ func (r *Rank) Tables(visit table.Visit) {
 	}
 }
 
-// Conns is how many connections the rank has open: those of links as they are bound, others as their rooms know them.
+// Conns returns the number of connections that the rank has open: connections of links as they are bound, and the
+// remaining connections as their rooms count them.
 func (r *Rank) Conns() int {
 	return r.conns.But(kernel.OwnerNotices, kernel.OwnerLease) + r.commands.Conns() + r.pullTarget.Conns()
 }
 
-// Linked is how many links to peers' pages the rank has.
+// Linked returns the number of links that the rank has to the pages of peers.
 func (r *Rank) Linked() int { return r.links.Linked() }

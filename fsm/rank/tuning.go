@@ -7,25 +7,38 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Tuning bounds what a rank does inside: how much at a time, how often again. Its defaults suit all that we know of;
-// zero means the default. They are no constants, so that simulators can draw them: a threshold that no small run
-// reaches hides what is wrong on its other side.
+// Tuning bounds the internal work of a rank: how much is done at a time, and how often an action is repeated. The
+// defaults suit all known deployments; zero means the default. The values are not constants, so that simulators can
+// draw them: a threshold that no small run reaches would hide the defects on its other side.
 type Tuning struct {
-	SettleMax    uint32 // default 64 deadlines and changed peers in one step; the next Tick is due at once
-	SweepRows    uint32 // default 256 rows and chunks of what is condemned in one step; likewise
-	AttemptsMax  uint32 // default 3: how often a put or a recall is asked or offered before it fails
-	TellsMax     uint32 // default 10 tries to hand the proxy one word
-	NotifyMax    uint32 // default 5 tries to tell one end of an offer
-	RenewsMax    uint32 // default 512 leases that one renewal speaks of
-	LeftoversMax uint32 // default 12 completions that former attempts at a peer owe, beyond which none is begun
-	PlainsMax    uint32 // default 16 peers without our extensions at a time, each with a class of its own
-	// BreakersPerPeer times PeersMax addresses are left alone at a time.
+	// SettleMax is the maximum number of deadlines and changed peers that one step handles (default 64). If more is
+	// left, the next Tick is due at once.
+	SettleMax uint32
+	// SweepRows is the maximum number of condemned rows, and chunks of these, that one step ends (default 256). If more
+	// is left, the next Tick is due at once.
+	SweepRows uint32
+	// AttemptsMax is the number of requests or offers after which a put or a recall fails (default 3).
+	AttemptsMax uint32
+	// TellsMax is the maximum number of attempts to deliver one notification to the proxy (default 10).
+	TellsMax uint32
+	// NotifyMax is the maximum number of attempts to deliver one done message for an offer (default 5).
+	NotifyMax uint32
+	// RenewsMax is the maximum number of leases that one renewal message lists (default 512).
+	RenewsMax uint32
+	// LeftoversMax is the maximum number of outstanding completions of earlier connection attempts to a peer (default
+	// 12). While there are more, no new attempt begins.
+	LeftoversMax uint32
+	// PlainsMax is the maximum number of inbound peers without our extensions at a time (default 16). Each has a
+	// fairness class of its own.
+	PlainsMax uint32
+	// BreakersPerPeer times PeersMax is the maximum number of addresses with a circuit breaker at a time.
 	BreakersPerPeer uint32 // default 4
-	// SpokeFor is how much longer a peer that called keeps its place once it has spoken.
+	// SpokeFor is the additional time for which an inbound peer keeps its place in the table once the peer has sent a
+	// message after the handshake.
 	SpokeFor effects.Duration // default 60 s
 }
 
-// tuningMax bounds each count: what is done so often is none of a step's work.
+// tuningMax bounds each count in Tuning, so that the work of one step stays small.
 const tuningMax = 1 << 16
 
 func (t *Tuning) fill() error {

@@ -8,30 +8,32 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Config is what an Engine needs to know.
+// Config is the configuration of an Engine.
 type Config struct {
 	Layout         protocol.Layout
 	PageBytes      uint64
-	PutTimeout     effects.Duration // of a Put that says no patience
-	ReserveTimeout effects.Duration // of a Reserve that says none
-	RequestTTL     effects.Duration // for which a request is remembered, open or told
-	BackoffMin     effects.Duration // between tries to tell the proxy
+	PutTimeout     effects.Duration // of a Put without Patience
+	ReserveTimeout effects.Duration // of a Reserve without Patience
+	RequestTTL     effects.Duration // how long an idle or notified request is recorded
+	BackoffMin     effects.Duration // between attempts to notify the proxy
 	BackoffMax     effects.Duration
-	Proxy          effects.Addr // no host: nobody is told
-	Rank           uint32       // told to the proxy
-	TellsMax       uint32       // tries to hand over one word to the proxy
-	BatchMax       uint32       // pages of a Reserve
+	Proxy          effects.Addr // without a host: there is no proxy
+	Rank           uint32       // sent to the proxy
+	TellsMax       uint32       // attempts to deliver one notification to the proxy
+	BatchMax       uint32       // pages of one Reserve
 	PutsMax        uint32
 	ReservesMax    uint32
 	RequestsMax    uint32
 	RequestIDMax   uint32 // bytes
-	SharedMax      uint32 // pages that the store has as well; 0: none can be shared
-	InLine         bool   // reserves wait in one line with peers' requests, which another room has
-	Wire           protocol.Limits
+	SharedMax      uint32 // pages that may be shared with the store; 0: none
+	// InLine means that reservations wait in the allocation queue, together with peers' requests. Another room has that
+	// queue.
+	InLine bool
+	Wire   protocol.Limits
 }
 
-// Engine has what is open for a rank's engine whatever flow carries it out: pages that are reserved, and the requests
-// that a proxy waits for, with the connection by which it hears of them.
+// Engine contains the open commands of a rank's engine that do not depend on a flow: reserved and shared pages, the
+// requests of which a proxy is to be notified, and the connection to the proxy.
 type Engine struct {
 	cfg       Config `snap:"share"`
 	requests  requests
@@ -39,13 +41,13 @@ type Engine struct {
 	proxy     proxy
 	parts     parts
 	shares    shares
-	operation uint64 // of the last put
+	operation uint64 // number of the last put
 }
 
-// New returns one with nothing open. seed is a secret of this rank.
+// New returns an Engine without open commands. seed is a secret of this rank.
 func New(cfg Config, seed uint64) Engine { return new(Engine).Emptied(cfg, seed) }
 
-// Emptied returns what New does, in the memory of x, which is not used any more.
+// Emptied returns what New returns, but reuses the memory of x, which must not be used afterwards.
 func (x *Engine) Emptied(cfg Config, seed uint64) Engine {
 	return Engine{
 		cfg: cfg,
@@ -64,12 +66,12 @@ func (x *Engine) Emptied(cfg Config, seed uint64) Engine {
 // Kinds of this room's completions, deadlines and tickets.
 const (
 	kindOpenProxy uint8 = iota + 1
-	kindTell            // a request, of which the proxy is told
-	kindReserve         // its ticket, and when it gives up waiting
-	kindRequest         // when one is forgotten
-	kindProxy           // when to try the proxy again
-	kindShare           // the ticket of what is shared
-	kindWithdraw        // that of who waits for its end
+	kindTell            // completion: a request's notification to the proxy
+	kindReserve         // ticket of a Reserve, and deadline of its wait
+	kindRequest         // deadline: a request's record expires
+	kindProxy           // deadline: next attempt to notify the proxy
+	kindShare           // ticket of a Share
+	kindWithdraw        // ticket of a Withdraw that waits
 )
 
 func ref(kind uint8, h table.Handle) kernel.Ref {
@@ -90,7 +92,7 @@ func (x *Engine) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	x.reserves.release(v, t, c)
 }
 
-// Abort ends a reserve or a Withdraw that waits, and says whether it did.
+// Abort ends a Reserve or a Withdraw that waits, and reports whether there was a command to end.
 func (x *Engine) Abort(v *env.Env, of kernel.Ref) bool {
 	if of.Kind == kindWithdraw {
 		x.shares.abort(v, of.Subject)
@@ -103,58 +105,61 @@ func (x *Engine) Abort(v *env.Env, of kernel.Ref) bool {
 	return true
 }
 
-// Admit gives pages that became free to those who wait for them.
+// Admit gives free pages to waiting reservations, unless these wait in the allocation queue.
 func (x *Engine) Admit(v *env.Env) { x.reserves.admit(v) }
 
-// First is the reserve that stands in the line which reserves share with peers' requests, and how many pages it asks
-// for; zero if none does.
+// First returns the reservation that waits in the allocation queue, and how many pages it needs. First returns zero if
+// there is none.
 func (x *Engine) First() (table.Handle, uint32) { return x.reserves.first() }
 
-// AdmitFirst gives it its pages: it is its turn, they are free, and the engine's share allows them.
+// AdmitFirst gives pages to the reservation that First returned. The reservation must be next in the queue, the pages
+// must be free, and the engine's share must allow them.
 func (x *Engine) AdmitFirst(v *env.Env) { x.reserves.grantFirst(v) }
 
-// LeftLine says, once, that somebody left the line for pages without any, or joined the one that is shared with peers'
-// requests: who is behind may get some, or who came.
+// LeftLine reports, once, that a reservation left the queue without pages, or joined the allocation queue. The rows
+// behind the former, or the latter itself, may be served now.
 func (x *Engine) LeftLine() bool { return x.reserves.leftLine() }
 
-// Leave counts a batch with its outcome out of its request. It comes after the outcome: who is told by the proxy may
-// rely on that.
+// Leave counts a batch out of its request. Leave must be called after the batch's outcome was delivered, because a
+// receiver of the proxy's notification may rely on the outcome.
 func (x *Engine) Leave(v *env.Env, request table.Handle, chunks uint32, code effects.Code) {
 	if x.requests.leave(v, request, chunks, code) {
 		x.proxy.maybeTell(v, &x.requests)
 	}
 }
 
-// Enter counts something in as a batch of a request, which may go on for long and says Last when no other follows.
+// Enter counts a long-running operation in as a batch of a request, and returns the request. Last is called for the
+// request when no further batch follows.
 func (x *Engine) Enter(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
 	return x.requests.join(v, id, false)
 }
 
-// MayEnter says whether Enter would do so. It changes nothing.
+// MayEnter returns the code and the reason that Enter would return. MayEnter changes nothing.
 func (x *Engine) MayEnter(v *env.Env, id []byte) (effects.Code, *effects.Why) {
 	_, code, why := x.requests.admit(v, id)
 	return code, why
 }
 
-// Last notes that no batch of a request follows those that are in.
+// Last notes that no further batch of the request follows.
 func (x *Engine) Last(request table.Handle) { x.requests.of(request).last = true }
 
-// Operation is a number for a put, which no other has.
+// Operation returns a new number for a put. No other put has the same number.
 func (x *Engine) Operation() uint64 {
 	x.operation++
 	return x.operation
 }
 
-// PutTimeout is the patience of a put that says none.
+// PutTimeout returns the time limit of a Put without Patience.
 func (x *Engine) PutTimeout() effects.Duration { return x.cfg.PutTimeout }
 
-// RequestIDMax is how many bytes the id of a request may have.
+// RequestIDMax returns the maximum length of a request id in bytes.
 func (x *Engine) RequestIDMax() int { return int(x.cfg.RequestIDMax) }
 
-// Request is the id of a request; none of no request.
+// Request returns the id of a request, or nil for the zero handle.
 func (x *Engine) Request(h table.Handle) []byte { return x.requests.name(h) }
 
-// Step takes what became of what this room asked for: notifications, and the connection for them.
+// Step handles the completions of this room's effects: of notifications to the proxy, and of opening the connection for
+// them.
 func (x *Engine) Step(v *env.Env, of kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Opened:
@@ -166,10 +171,10 @@ func (x *Engine) Step(v *env.Env, of kernel.Ref, ev effects.Event) {
 	}
 }
 
-// ConnLost is told of a connection that may be the proxy's.
+// ConnLost handles the loss of a connection that may be the proxy's.
 func (x *Engine) ConnLost(v *env.Env, conn effects.Conn) { x.proxy.connLost(v, &x.requests, conn) }
 
-// Due takes this room's deadlines.
+// Due handles this room's deadlines.
 func (x *Engine) Due(v *env.Env, of kernel.Ref) {
 	switch of.Kind {
 	case kindReserve:
@@ -183,14 +188,15 @@ func (x *Engine) Due(v *env.Env, of kernel.Ref) {
 	}
 }
 
-// DrainFirst ends the first of the reserves that wait, and says whether there was one.
+// DrainFirst refuses the first reservation that waits, and reports whether there was one.
 func (x *Engine) DrainFirst(v *env.Env) bool { return x.reserves.failFirst(v, effects.Draining) }
 
-// Left counts what a drain waits for here: reserves, and requests of which the proxy is to be told.
+// Left returns the number of rows that a drain waits for here: reservations, and requests of which the proxy is to be
+// notified.
 func (x *Engine) Left() int { return x.reserves.len() + x.proxy.left(&x.requests) }
 
-// Reserves is the number of reservations, waiting ones included.
+// Reserves returns the number of reservations, waiting ones included.
 func (x *Engine) Reserves() int { return x.reserves.len() }
 
-// Requests is the number of requests that are remembered, and of those of which the proxy was told.
+// Requests returns the number of requests that are recorded, and how many of them the proxy was notified of.
 func (x *Engine) Requests() (all, told int) { return x.requests.len(), x.requests.toldLen() }

@@ -11,25 +11,27 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Gets are the commands that wait for chunks, and those that hold what they got until it is released.
+// Gets contains the Get commands that wait for chunks, and the Get commands that have pinned chunks until Unpin.
 //
-// A Get waits as long as its next chunk may still come: its time is not over, and what it was expected from is not
-// all gone. It may come of a fill under way, an offer that is kept, or a request or an offer that waits for memory. A
-// Get that asked before any of them came has lost none, and waits on: its sender may not have begun. One that had any
-// and has none left ends with the prefix that is here. What was lost while it waited for a chunk before is not
-// remembered: then it waits its whole time.
-// One for a request whose sender has said how it ended waits for nothing more.
+// A Get waits while its next chunk may still arrive: until its time is over, or until every source from which the chunk
+// was expected is gone. A chunk may arrive through a fill in flight, a deferred offer, or a pending request or offer. A
+// Get that came before any source existed has lost nothing and continues to wait, because its sender may not have begun
+// yet. A Get that had such a source and has none left ends with the prefix that is here. A source that was lost while
+// the Get waited for an earlier chunk is not recorded; then the Get waits its whole time. After the sender of a request
+// has reported the end of the request, a Get for the request waits for nothing more.
 type Gets struct {
 	waitMax  effects.Duration `snap:"share"`
 	rows     table.Slab[get]
-	byWanted table.Index    // those that wait, by the hash of the key they miss
-	byName   table.Index    // those that wait for chunks of a request, by the hash of its id
-	cut      bool           // what was heard last is not all done: the rest is for the next step
-	found    []store.Entry  // the ready prefix that was looked for last
-	pages    []effects.Page `snap:"scratch"`
+	byWanted table.Index // waiting Gets, by the hash of the missing key
+	byName   table.Index // waiting Gets of requests, by the hash of the request id
+	// cut means that the store's last notifications are not completely handled; the rest is for the next step.
+	cut   bool
+	found []store.Entry  // the ready prefix of the last call of ready
+	pages []effects.Page `snap:"scratch"`
 }
 
-// Emptied has room for so many, each of which waits at most that long, in the memory of x, which is not used any more.
+// Emptied returns an empty table for at most max Gets, each of which waits at most waitMax. Emptied reuses the memory
+// of x, which must not be used afterwards.
 func (x *Gets) Emptied(max int, waitMax effects.Duration) Gets {
 	return Gets{
 		waitMax: waitMax, rows: x.rows.Emptied(max), byWanted: x.byWanted.Emptied(), byName: x.byName.Emptied(),
@@ -37,19 +39,20 @@ func (x *Gets) Emptied(max int, waitMax effects.Duration) Gets {
 	}
 }
 
-// A get waits under the first key that it misses, pinning nothing, and is looked
-// at again when that key becomes ready; or it holds pins.
+// A get either waits for the first key that it misses, and pins nothing; the Get is looked at again when that key
+// becomes ready. Or a get has pins.
 type get struct {
 	ticket  effects.Ticket
 	waiting bool
 	listed  bool   // byName has it
-	request uint64 // hash of the request's id; 0 when it told none
+	request uint64 // hash of the request's id; 0: no request was named
 	keys    []byte
 	ends    []uint32
-	missing uint64 // hash of the key that it waits for
-	from    int    // which one that is; those before it were ready when it was found to be missing
-	pinned  []store.Entry
-	timer   kernel.TimerID `snap:"set"`
+	missing uint64 // hash of the key that the Get waits for
+	// from is the index of the missing key. The keys before the missing key were ready when the missing key was found.
+	from   int
+	pinned []store.Entry
+	timer  kernel.TimerID `snap:"set"`
 }
 
 func (g *get) key(i int) []byte {
@@ -60,7 +63,7 @@ func (g *get) key(i int) []byte {
 	return g.keys[from:g.ends[i]]
 }
 
-// Open begins a Get: it is delivered at once if all of its chunks are ready, or if it does not wait.
+// Open begins a Get. Its outcome is delivered at once if all of the chunks are ready, or if Wait is 0.
 func (x *Gets) Open(v *env.Env, s *store.Store, r *outcomes.Requests, t effects.Ticket, c *Get) {
 	h, g := x.rows.Add()
 	if g == nil {
@@ -105,7 +108,8 @@ func (x *Gets) Open(v *env.Env, s *store.Store, r *outcomes.Requests, t effects.
 	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, x.waitMax)), kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
 }
 
-// ready finds the ready prefix, and says whether that is all; if not, g.missing is the key after it.
+// ready collects the ready prefix in x.found, and reports whether the prefix contains all keys. If not, g.missing is
+// the hash of the next key.
 func (x *Gets) ready(s *store.Store, g *get) bool {
 	x.found = x.found[:0]
 	for i := range g.ends {
@@ -118,7 +122,8 @@ func (x *Gets) ready(s *store.Store, g *get) bool {
 	return true
 }
 
-// readyAt is the entry of one of the keys if it is ready; otherwise the get waits for it.
+// readyAt returns the entry of key i if it is ready. Otherwise readyAt returns zero and records the key as the one that
+// the Get waits for.
 func (x *Gets) readyAt(s *store.Store, g *get, i int) store.Entry {
 	hash := s.Hash(g.key(i))
 	e := s.Find(hash, g.key(i))
@@ -129,8 +134,8 @@ func (x *Gets) readyAt(s *store.Store, g *get, i int) store.Entry {
 	return 0
 }
 
-// goOn goes on from the key that was missing, so that keys that come one by one are not looked at by all of their
-// number each time. Those before it may be gone meanwhile: that is looked at once the last one is here.
+// goOn checks the keys from the missing one on, so that a Get does not check all of its keys each time while the keys
+// become ready singly. Earlier keys may be gone by then, so all are checked once the last key is ready.
 func (x *Gets) goOn(s *store.Store, g *get) bool {
 	for i := g.from; i < len(g.ends); i++ {
 		if x.readyAt(s, g, i) == 0 {
@@ -140,7 +145,7 @@ func (x *Gets) goOn(s *store.Store, g *get) bool {
 	return x.ready(s, g)
 }
 
-// unwait takes a Get that waits out of those that do; byWanted does not have it any more.
+// unwait makes a Get stop waiting. The caller has removed the Get from byWanted.
 func (x *Gets) unwait(v *env.Env, h table.Handle, g *get) {
 	if v.Timers.Stop(&g.timer); g.waiting && g.listed {
 		x.byName.Remove(g.request, h)
@@ -148,7 +153,7 @@ func (x *Gets) unwait(v *env.Env, h table.Handle, g *get) {
 	g.waiting, g.listed = false, false
 }
 
-// take pins what ready has just found and delivers it.
+// take pins the prefix that ready has just found and delivers it.
 func (x *Gets) take(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Handle, g *get) {
 	x.unwait(v, h, g)
 	x.pages = x.pages[:0]
@@ -170,7 +175,8 @@ func (x *Gets) take(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Ha
 	}
 }
 
-// Absent is the outcome of a command that misses a chunk first.
+// Absent returns the code of a command that misses the chunk with this hash first: Lapsed if the chunk expired before
+// the request read it, else NotFound.
 func Absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	if !s.Lapsed(v.Now, hash, request) {
 		return effects.NotFound
@@ -179,7 +185,8 @@ func Absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	return effects.Lapsed
 }
 
-// Missing is the outcome of a command that misses a chunk first, with what its sender said of how the request ended.
+// Missing returns the code and the reason of a command that misses a chunk. The reason includes how the request ended,
+// if its sender has reported that.
 func Missing(v *env.Env, s *store.Store, r *outcomes.Requests, hash, request uint64, key []byte) (effects.Code,
 	*effects.Why) {
 	end, over := r.Of(v.Now, request)
@@ -197,7 +204,8 @@ func Missing(v *env.Env, s *store.Store, r *outcomes.Requests, hash, request uin
 	return code, nil
 }
 
-// NotSent says that a chunk is waited for which its request did not have, and names one that it had.
+// NotSent returns the reason that the request did not contain the wanted chunk. NotSent names a chunk that the request
+// contained.
 func NotSent(wanted, came []byte) *effects.Why {
 	w := &effects.Why{Stage: effects.StageMemory, Field: "key", Ours: effects.Words(wanted), Theirs: "no chunk"}
 	if len(came) > 0 {
@@ -206,7 +214,7 @@ func NotSent(wanted, came []byte) *effects.Why {
 	return w
 }
 
-// Awaits is the key that a Get waits for of a request; nil: none does.
+// Awaits returns the key that a Get of this request waits for, or nil if no Get of the request waits.
 func (x *Gets) Awaits(request uint64) []byte {
 	g := x.rows.Get(x.byName.Seek(request).Handle())
 	if request == 0 || g == nil {
@@ -215,8 +223,8 @@ func (x *Gets) Awaits(request uint64) []byte {
 	return g.key(g.from)
 }
 
-// Over ends the Gets that wait for chunks of a request of which nothing more comes, so many a step, and says whether
-// all have ended.
+// Over ends the Gets that wait for chunks of a request that has ended, as many as this step has work for. Over reports
+// whether all have ended.
 func (x *Gets) Over(v *env.Env, s *store.Store, r *outcomes.Requests, request uint64) (all bool) {
 	for at := x.byName.Seek(request); at.Found(); at = x.byName.Seek(request) {
 		if !x.may(v) {
@@ -229,9 +237,10 @@ func (x *Gets) Over(v *env.Env, s *store.Store, r *outcomes.Requests, request ui
 	return true
 }
 
-// Wake looks again at the Gets that waited for keys that became ready, or that will not. All Gets there are may wait
-// for one key, so as many go on as this step has work for, and the others in the next one, of which the news are kept.
-// One that was not come to has nothing yet: it gets what is there when its turn comes, as if it had asked then.
+// Wake looks again at the Gets that wait for keys that have become ready, or that can no longer become ready. All Gets
+// may wait for the same key, so each step continues only as many as the step has work for. The store keeps the
+// notifications for the next step. A Get that was not reached has pinned nothing yet; when the Get is reached, the
+// prefix that is ready then is delivered.
 func (x *Gets) Wake(v *env.Env, s *store.Store, r *outcomes.Requests, p *allocqueue.Pending) {
 	x.cut = false
 	became := s.Became()
@@ -241,14 +250,15 @@ func (x *Gets) Wake(v *env.Env, s *store.Store, r *outcomes.Requests, p *allocqu
 	for n, hash := range became {
 		if !x.wakeAll(v, s, r, hash) {
 			s.HeardBecame(n)
-			return // One of the rest may come to a key that was lost: those are looked at behind it.
+			// The remaining Gets may turn out to wait for a lost key, so lost keys are handled after them.
+			return
 		}
 	}
 	s.HeardBecame(len(became))
 	x.GiveUp(v, s, r, p)
 }
 
-// wakeAll lets those go on that wait for a key, and says whether it came to all of them.
+// wakeAll continues the Gets that wait for a key, and reports whether all of these Gets were reached.
 func (x *Gets) wakeAll(v *env.Env, s *store.Store, r *outcomes.Requests, hash uint64) bool {
 	for at := x.byWanted.Seek(hash); at.Found(); at = x.byWanted.Seek(hash) {
 		if !x.may(v) {
@@ -266,13 +276,14 @@ func (x *Gets) wakeAll(v *env.Env, s *store.Store, r *outcomes.Requests, hash ui
 		v.Work.Looks(1 + max(0, g.from-from))
 		x.byWanted.Add(g.missing, h)
 		if g.missing == hash {
-			break // another key with this hash became ready, or it is gone again
+			// Another key with this hash became ready, or the key is gone again.
+			break
 		}
 	}
 	return true
 }
 
-// may says whether this step has work for one Get more; if not, Cut says so.
+// may reports whether this step has work for another Get. If not, Cut reports true.
 func (x *Gets) may(v *env.Env) bool {
 	if v.Work.Left() {
 		return true
@@ -282,11 +293,11 @@ func (x *Gets) may(v *env.Env) bool {
 	return false
 }
 
-// Cut says that what was heard last is not all done. The news of it are kept.
+// Cut reports whether the store's last notifications are not completely handled. The store keeps them.
 func (x *Gets) Cut() bool { return x.cut }
 
-// GiveUp ends the Gets that waited for a chunk which cannot come any more, so many a step. What was lost is looked at
-// again in the same step if chunks became ready after it, because a Get may have come to it then.
+// GiveUp ends the Gets that wait for a chunk that cannot arrive any more, as many as this step has work for. If chunks
+// become ready later in the same step, the lost keys are checked again, because a Get may now wait for a lost key.
 func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *outcomes.Requests, p *allocqueue.Pending) {
 	for _, hash := range s.Lost() {
 		if !x.byWanted.Seek(hash).Found() || p.Asked(hash) {
@@ -296,7 +307,9 @@ func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *outcomes.Requests, p *alloc
 			h := at.Handle()
 			g := x.rows.Get(h)
 			if s.MayCome(hash, g.key(g.from)) {
-				break // So it may for all of them: a key may be named as often as a message is long.
+				// The chunk may arrive for all Gets that wait for the key. Checking each Get would be too much work,
+				// because a message can name a key very often.
+				break
 			}
 			if !x.may(v) {
 				return
@@ -308,13 +321,13 @@ func (x *Gets) GiveUp(v *env.Env, s *store.Store, r *outcomes.Requests, p *alloc
 	}
 }
 
-// Due delivers what there is to a Get whose time is over.
+// Due delivers the ready prefix to a Get that has run out of time.
 func (x *Gets) Due(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Handle) {
 	x.rows.Get(h).timer = 0
 	x.end(v, s, r, h)
 }
 
-// end delivers what there is.
+// end delivers the ready prefix of a waiting Get.
 func (x *Gets) end(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Handle) {
 	g := x.rows.Get(h)
 	x.byWanted.Remove(g.missing, h)
@@ -322,7 +335,7 @@ func (x *Gets) end(v *env.Env, s *store.Store, r *outcomes.Requests, h table.Han
 	x.take(v, s, r, h, g)
 }
 
-// finish ends a waiting Get with nothing.
+// finish ends a waiting Get with a code and no chunks.
 func (x *Gets) finish(v *env.Env, h table.Handle, code effects.Code) {
 	g := x.rows.Get(h)
 	x.byWanted.Remove(g.missing, h)
@@ -339,7 +352,8 @@ func (x *Gets) remove(v *env.Env, h table.Handle, g *get) {
 	x.rows.Remove(h)
 }
 
-// Unpin unpins what a Get gave. A second one finds nothing: the Get is gone, so nothing is unpinned twice.
+// Unpin ends the pins of a Get and removes the Get. A second Unpin therefore finds nothing, and no chunk is unpinned
+// twice.
 func (x *Gets) Unpin(v *env.Env, s *store.Store, t effects.Ticket, c *Unpin) {
 	ref := v.Tickets.Find(c.Got)
 	h := ref.Subject
@@ -358,7 +372,7 @@ func (x *Gets) Unpin(v *env.Env, s *store.Store, t effects.Ticket, c *Unpin) {
 	Agree(v, t)
 }
 
-// Abort ends a Get that waits, and says whether there was one.
+// Abort ends a Get that waits, and reports whether there was one.
 func (x *Gets) Abort(v *env.Env, h table.Handle) bool {
 	if !x.rows.Get(h).waiting {
 		return false
@@ -367,8 +381,8 @@ func (x *Gets) Abort(v *env.Env, h table.Handle) bool {
 	return true
 }
 
-// DrainAt ends the one at a slot if it waits, and says whether there is such a slot. Those that hold pins stay until
-// they are released.
+// DrainAt ends the Get at a slot if the Get waits, and reports whether the table has that slot. Gets that have pins
+// stay until Unpin.
 func (x *Gets) DrainAt(v *env.Env, slot int32) bool {
 	if h := x.rows.At(slot); h != 0 && x.rows.Get(h).waiting {
 		v.Work.Spend(1)
@@ -377,12 +391,12 @@ func (x *Gets) DrainAt(v *env.Env, slot int32) bool {
 	return slot < x.rows.Slots()
 }
 
-// Waits says whether any Get waits for a chunk.
+// Waits reports whether any Get waits for a chunk.
 func (x *Gets) Waits() bool { return x.byWanted.Len() > 0 }
 
 func (x *Gets) Len() int { return x.rows.Len() }
 
-// State says whether a Get is open, and whether it waits.
+// State reports whether a Get waits, and whether the Get is open.
 func (x *Gets) State(h table.Handle) (waits, open bool) {
 	g := x.rows.Get(h)
 	return g != nil && g.waiting, g != nil

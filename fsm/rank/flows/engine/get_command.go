@@ -2,76 +2,81 @@ package engine
 
 import "github.com/kvferry/kvferry/effects"
 
-// Get wants chunks by key, in order. It is delivered as soon as all are ready, or
-// when Wait has passed (0: at once) with the usable prefix: Hits chunks in Pages,
-// pinned until Release, and Code NotFound if that is not all of them: Lapsed if the first that is missing was here for
-// this request, and was kept for ClaimTTL in vain. Nothing is
-// pinned while it waits.
+// Get requests chunks by key, in order. Its outcome is delivered as soon as all chunks are ready or, when Wait has
+// passed (0: at once), with the usable prefix: Hits chunks in Pages, pinned until Unpin. If these are not all chunks,
+// the code is NotFound, or Lapsed if the first missing chunk was here for this request and expired after ClaimTTL
+// without being read. If the sender has reported the end of the request, the code is SenderFailed or NotSent instead of
+// NotFound. Nothing is pinned while a Get waits.
 //
-// With the Request that the chunks were sent for, the Get consumes: of each chunk that it gives it ends the claim of
-// that request, or where it has none the oldest claim that names no request (chunks of plain senders). It leaves those
-// of others alone. A chunk leaves when it has no claim and no pin. Without a Request it consumes nothing.
+// With the Request for which the chunks were sent, the Get consumes chunks: for each chunk that the Get returns, the
+// Get ends the claim of that request or, if the request has none, the oldest claim that names no request (chunks of
+// vanilla senders). The claims of other requests stay. A chunk leaves the store when it has no claim and no pin.
+// Without a Request the Get consumes nothing.
 type Get struct {
-	Request []byte // request id, as the sender knows it; empty: a look
+	Request []byte // request id, as the sender knows it; empty: consume nothing
 	Keys    [][]byte
 	Wait    effects.Duration
-	// Layered: the chunks came layer by layer (Config.Layers). Each has a page for every layer, all of them in order, as
-	// long as each other; such chunks are told apart from those of one page, also if their keys are the same.
+	// Layered means that the chunks arrive layer by layer (Config.Layers). Each chunk has one page for every layer, in
+	// order and all of the same length. These chunks are different from chunks of one page, even if their keys are the
+	// same.
 	Layered bool
 }
 
-// Fetch wants chunks by key, in order, handed to the engine's device code batch by batch (effects.Scatter),
-// from here or from the senders that offered them. It begins as soon as all of them are known. Its one outcome
-// is that of all of it: OK with all Hits, or else the engine has to compute the request. Patience bounds it
-// as a whole (0: the configured FetchTimeout, which is also the most). With the Request that the chunks were offered or
-// sent for, they are consumed, as by a Get; without, or where another's are read, offers and claims stay.
+// Fetch requests chunks by key, in order, which are given to the engine's device code batch by batch (effects.Scatter).
+// The chunks are read here or from the senders that offered them. The Fetch begins as soon as all chunks are known. A
+// Fetch has one outcome for all chunks: OK with all Hits, or else the engine has to compute the request. Patience
+// bounds the whole Fetch (0: the configured FetchTimeout, which is also the maximum). With the Request for which the
+// chunks were offered or sent, the chunks are consumed, as by a Get. Without a Request, or where chunks of another
+// request are read, offers and claims stay.
 type Fetch struct {
 	Request  []byte // request id, as the sender knows it; may be empty
 	Keys     [][]byte
 	Patience effects.Duration
 }
 
-// Contains asks how long the prefix of Keys is that a Fetch could have now. It pins and consumes nothing, so it names
-// no request. Chunks that came layer by layer are none of a Fetch's: a Get without Request and Wait looks for those.
+// Contains asks for the length of the prefix of Keys that a Fetch could have now. Contains pins and consumes nothing,
+// and therefore names no request. A Fetch cannot have chunks that arrived layer by layer; to look for such chunks, use
+// a Get without Request and Wait.
 type Contains struct{ Keys [][]byte }
 
-// Unpin unpins what the Get with ticket Got gave, and consumes nothing: the Get did. A second Release is NotFound.
+// Unpin ends the pins of the Get with ticket Got. Unpin consumes nothing, because the Get did. A second Unpin is
+// NotFound.
 type Unpin struct{ Got effects.Ticket }
 
-// Abandon cancels what is here of requests with this id: claims on ready chunks, offers that were not read, what is
-// being written or read for them and what waits for memory. Their senders learn of it, also those that come within a
-// while.
+// Abandon cancels everything here that belongs to requests with this id: claims on ready chunks, offers that were not
+// read, fills and reads in flight, and pending requests. The senders are notified, also senders with messages that
+// arrive within AbandonTTL afterwards.
 //
-// With a Reason the sender of the request is told it with the next answer to a word of its how a request ended: so both
-// ends know why what was sent is of no use.
+// With a Reason, the sender of the request receives the reason with the next reply to an end-of-request message. So
+// both ends know why the chunks were of no use.
 type Abandon struct {
 	Request []byte
 	Reason  []byte // for people; may be empty
 }
 
-// GiveUp does for chunks of a request what a Fetch does that begins and fails: claims of the request on those that
-// are here end, and so do offers of those that are elsewhere, whose senders learn of it. It is for the later parts of
-// a fetch that was too large for one command. Reads and Gets in progress go on, and what comes later is kept, as it is
-// not after an Abandon.
+// GiveUp does for chunks of a request what a Fetch does that begins and fails: the claims of the request on chunks that
+// are here end, and so do the offers of chunks that are elsewhere. The senders of these offers are notified. GiveUp is
+// for the later parts of a fetch that was too large for one command. Reads and Gets in progress continue, and chunks
+// that arrive later are kept, unlike after an Abandon.
 type GiveUp struct {
 	Request []byte
 	Keys    [][]byte
 }
 
-// IsCommand marks a command body.
+// IsCommand marks Get as a command body.
 func (*Get) IsCommand() {}
 
-// IsCommand marks a command body.
+// IsCommand marks Fetch as a command body.
 func (*Fetch) IsCommand() {}
 
-// IsCommand marks a command body.
+// IsCommand marks Contains as a command body.
 func (*Contains) IsCommand() {}
 
-// IsCommand marks a command body.
+// IsCommand marks Unpin as a command body.
 func (*Unpin) IsCommand() {}
 
-// IsCommand marks a command body.
+// IsCommand marks Abandon as a command body.
 func (*Abandon) IsCommand() {}
 
-// IsCommand marks a command body.
+// IsCommand marks GiveUp as a command body.
 func (*GiveUp) IsCommand() {}

@@ -6,21 +6,22 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Store makes pages of the Reserve with ticket Reserved the store's: chunk i has key Keys[i], fills Pages[i] and may be
-// read by whoever wants it from the outcome on, so the engine touches it no more. It stays while there is room. A page
-// whose chunk is there already is free again. The other pages of the Reserve stay the engine's, and its Release gives
-// back those. All pages or none: one that a put has is refused with Invalid.
+// Store moves pages of the Reserve with ticket Reserved into the store: chunk i has key Keys[i] and fills Pages[i].
+// From the outcome on every reader may read the chunks, so the engine must not touch these pages any more. A chunk
+// stays while there is room. If the store has a chunk already, its page becomes free. The remaining pages of the
+// Reserve stay with the engine, and Release gives back only the remaining pages. All pages are taken or none: if a put
+// or a Share holds any of the pages, the Store is refused as Invalid.
 type Store struct {
 	Reserved effects.Ticket
 	Keys     [][]byte
 	Pages    []effects.Page
 }
 
-// IsCommand marks a command body.
+// IsCommand marks Store as a command body.
 func (*Store) IsCommand() {}
 
-// HandOver takes pages from what the engine has reserved: their references are the caller's. They are named in the
-// order in which the Reserve gave them. The error says what keeps them; then none was taken.
+// HandOver removes pages from the engine's reservation; their references belong to the caller then. The pages must be
+// in the order in which the Reserve gave them. If HandOver returns a code other than OK, no page was removed.
 func (x *Engine) HandOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
 	return x.reserves.handOver(v, c)
 }
@@ -47,7 +48,8 @@ func (x *reserves) handOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// has is what a ticket reserved, if these pages are of it, in its order, and nothing else has one of them.
+// has returns the reservation with a ticket if it contains these pages, in its own order, and nothing holds any of
+// these pages. Otherwise has returns the code and the reason.
 func (x *reserves) has(v *env.Env, reserved effects.Ticket, pages []effects.Page) (*reserve, effects.Code,
 	*effects.Why) {
 	of := v.Tickets.Find(reserved)
@@ -74,12 +76,12 @@ func (x *reserves) has(v *env.Env, reserved effects.Ticket, pages []effects.Page
 	return r, effects.OK, nil
 }
 
-// inUse says why pages cannot be taken from the engine.
+// inUse returns the reason that pages cannot be taken from the engine.
 func inUse(field string) *effects.Why {
 	return &effects.Why{Field: field, Theirs: "in use by a put or a Share", Ours: "pages that nothing uses"}
 }
 
-// next says whether the next page that is named, after so many, is this one.
+// next reports whether p is the next page in named after the first after pages.
 func next(named []effects.Page, after int, p effects.Page) bool {
 	return after < len(named) && named[after].Index == p.Index && named[after].Generation == p.Generation
 }

@@ -1,10 +1,24 @@
-// Package engine is what a rank does for its engine whatever flow carries it out: checks of what a command says, pages
-// that are reserved, Gets that wait, and the requests that a proxy waits for, with the connection by which it hears of
-// them.
+// Package engine implements what a rank does for its engine, whichever flow carries a command out. The package defines
+// the commands, checks their arguments, reserves pages, keeps Gets that wait for chunks, and counts the batches of each
+// request, so that a proxy can be notified when all of them have ended.
 //
-// A flow may rely on this: a command that is refused has changed nothing; each one that was taken has one outcome, and
-// its memory goes back once (an Op asserts both); and the proxy hears of a request at most once, after all puts of it
-// have ended.
+// The rank has one [Engine] for reservations, requests and the connection to the proxy, and one [Gets] for Gets. A flow
+// that takes a Put calls Take first, embeds an [Op] in its row, and calls Leave after the outcome.
+//
+// A flow may rely on this:
+//
+//   - A command that was refused has changed nothing.
+//   - Each command that was accepted has one outcome, and its memory goes back once. An Op panics otherwise.
+//   - The proxy is notified of a request at most once, and only after all puts of the request have ended.
+//
+// Example, a put that fails while a transfer is in flight:
+//
+//	Reserve              Deliver: pages 3 and 4 belong to the engine
+//	Put of 3 and 4       Take accepts the Put; Op.Begin holds the pages
+//	the peer is lost     Op.Deliver with Held: the transfer may still read the pages
+//	Release              refused as Invalid, because the Op still holds the pages
+//	transfer settled     Op.Return: the pages belong to the engine again
+//	Release              the pages are free
 package engine
 
 import (
@@ -13,23 +27,27 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// An Op is a command for which an engine hands memory over. It has one outcome, and its memory goes back once:
-// with the outcome, or after it if that says Held. It holds its pages from the command on, so that
-// no Release frees them while anything may touch them. What does is for its owner to know, who says Held, and calls
-// Return when nothing does any more.
+// An Op is a command for which an engine lends memory. An Op has one outcome, and its memory goes back once: with the
+// outcome, or later if the outcome says Held.
+//
+// Invariant: the Op holds its pages (in-flight references, M1) from Begin until the memory goes back, so that no
+// Release frees pages that something may still touch. The flow that owns the Op knows what touches the pages. The flow
+// says Held while anything does, and calls Return when nothing does any more.
 type Op struct {
-	Ticket    effects.Ticket
-	Pages     []effects.Page // none any more when they went back
-	Patience  effects.Duration
-	Deadline  effects.Time
-	Timer     kernel.TimerID `snap:"set"` // of whatever it waits for next; its owner sets it
+	Ticket   effects.Ticket
+	Pages    []effects.Page // empty once the memory went back
+	Patience effects.Duration
+	Deadline effects.Time
+	// Timer is the deadline of what the Op currently waits for; the flow that owns the Op sets it.
+	Timer     kernel.TimerID `snap:"set"`
 	delivered bool
-	held      bool         // the outcome left the memory with us: a Return is due
-	blamed    effects.Code // why is of this code
-	why       *effects.Why // made when something failed
+	held      bool         // the outcome said Held: a Return is due
+	blamed    effects.Code // the code that why explains
+	why       *effects.Why // set when something failed; may be nil
 }
 
-// Begin takes the pages of a command; it reuses the memory of the op that was here before.
+// Begin initializes the Op for a command and holds the command's pages. Begin reuses the memory of the Op that was here
+// before.
 func (o *Op) Begin(v *env.Env, t effects.Ticket, pages []effects.Page, patience effects.Duration) {
 	*o = Op{Ticket: t, Pages: append(o.Pages[:0], pages...), Patience: patience, Deadline: v.Now.Add(patience)}
 	for _, page := range pages {
@@ -37,7 +55,8 @@ func (o *Op) Begin(v *env.Env, t effects.Ticket, pages []effects.Page, patience 
 	}
 }
 
-// Deliver gives the op its one outcome, and its memory unless d says that it is held.
+// Deliver emits the Op's one outcome, which gives the memory back unless d.Held is set. Deliver panics if there was an
+// outcome before.
 func (o *Op) Deliver(v *env.Env, d effects.Deliver) {
 	pages := o.Pages
 	o.End(v, d.Held)
@@ -45,7 +64,8 @@ func (o *Op) Deliver(v *env.Env, d effects.Deliver) {
 	v.Out.Deliver(d)
 }
 
-// End is Deliver of a command that nobody is told of whom a driver knows.
+// End does what Deliver does, but emits nothing. Use this method for a put that another flow requested, of which the
+// driver does not know.
 func (o *Op) End(v *env.Env, held bool) {
 	if o.delivered {
 		panic("BUG: a put had two outcomes")
@@ -58,13 +78,15 @@ func (o *Op) End(v *env.Env, held bool) {
 	}
 }
 
-// Return gives the memory back after an outcome that said Held. Nothing touches it any more.
+// Return gives the memory back after an outcome that said Held. Nothing may touch the pages any more. Return panics if
+// no outcome said Held.
 func (o *Op) Return(v *env.Env) {
 	o.Back(v)
 	v.Out.Return(o.Ticket)
 }
 
-// Back is Return of a command that nobody is told of whom a driver knows.
+// Back does what Return does, but emits nothing. Use this method for a put that another flow requested, of which the
+// driver does not know.
 func (o *Op) Back(v *env.Env) {
 	if !o.held {
 		panic("BUG: memory goes back that no outcome has held")
@@ -80,37 +102,39 @@ func (o *Op) unhold(v *env.Env) {
 	o.Pages = o.Pages[:0]
 }
 
-// Delivered says that it has its outcome.
+// Delivered reports whether the Op has had its outcome.
 func (o *Op) Delivered() bool { return o.delivered }
 
-// Held says that the outcome left the memory with us: a Return is due.
+// Held reports whether the outcome said Held and the memory has not gone back yet.
 func (o *Op) Held() bool { return o.held }
 
-// MustBeOver panics unless the op has its outcome and its engine has the memory.
+// MustBeOver panics unless the Op has had its outcome and the engine has its memory back.
 func (o *Op) MustBeOver() {
 	if !o.delivered || o.held {
 		panic("BUG: a put ended before its outcome or its memory")
 	}
 }
 
-// Blame notes what is to be said of the op if it ends with this code.
+// Blame records the reason that is reported if the Op ends with this code.
 func (o *Op) Blame(code effects.Code, why effects.Why) {
 	if !o.delivered {
 		o.blamed, o.why = code, &why
 	}
 }
 
-// BlameAs does so with what another room knows, if it does.
+// BlameAs records a reason that another room made, if why is not nil. The Op keeps the pointer.
 func (o *Op) BlameAs(code effects.Code, why *effects.Why) {
 	if why != nil && !o.delivered {
 		o.blamed, o.why = code, why
 	}
 }
 
-// Because is what is said of an op that ends with a code other than OK; at says whom it was about, and how far it is.
+// Because returns the reason that is reported for an Op that ends with a code other than OK: the recorded reason if
+// that explains this code. The peer, and the stage if none is recorded, are taken from at.
 func (o *Op) Because(code effects.Code, at effects.Why) *effects.Why {
 	if o.why != nil && o.blamed == code && o.why.Addr != (effects.Addr{}) {
-		return o.why // It is whole, and others may have it.
+		// Why is complete already, and may be shared: do not change it.
+		return o.why
 	}
 	var w effects.Why
 	if o.why != nil && o.blamed == code {
@@ -124,7 +148,7 @@ func (o *Op) Because(code effects.Code, at effects.Why) *effects.Why {
 	return &w
 }
 
-// Reason is what a peer is told of an op that did not end well.
+// Reason returns the code and the text by which a peer is notified of an Op that failed.
 func (o *Op) Reason() (uint32, []byte) {
 	if o.why == nil {
 		return 0, nil

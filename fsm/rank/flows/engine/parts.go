@@ -2,14 +2,14 @@ package engine
 
 import "github.com/kvferry/kvferry/effects"
 
-// parts are the puts of one batch that follow the first of them, for which there is room. They come directly after it,
-// or not at all: what another batch begins before they came takes their room.
+// parts records the Puts of one batch that follow the first of them, for which there is room. These Puts arrive
+// directly after the first Put or not at all: if another batch begins before, the room for them is lost.
 type parts struct {
 	first effects.Ticket
 	left  uint32
 }
 
-// mayFollow says whether there is room for a put, and for all that are to follow it, beside those that are open.
+// mayFollow reports whether there is room for a Put, and for all Puts that are to follow it, besides the open ones.
 func (x *parts) mayFollow(c *Put, open, most int) bool {
 	if c.First != 0 {
 		return x.first == c.First && x.left > 0

@@ -8,18 +8,19 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Proxy is the one connection to the proxy. It hands over one notification at a time, each at most once: a request
-// leaves the queue before its word leaves us, and comes back only if the driver says that the word did not leave.
+// proxy is the one connection to the proxy. proxy delivers one notification at a time, and each notification at most
+// once: a request leaves the queue before its notification is sent, and goes back only if the driver reports that the
+// notification was not sent.
 type proxy struct {
 	at         effects.Addr     `snap:"share"`
 	rank       uint32           `snap:"share"`
 	backoffMin effects.Duration `snap:"share"`
 	backoffMax effects.Duration `snap:"share"`
-	tellsMax   uint32           `snap:"share"` // tries to hand over one notification
+	tellsMax   uint32           `snap:"share"` // attempts to deliver one notification
 	conn       effects.Conn
 	opening    bool
 	fails      uint32              // connections in a row that could not be opened
-	telling    table.Handle        // the request whose notification is under way
+	telling    table.Handle        // the request of the notification in flight
 	timer      kernel.TimerID      `snap:"set"`
 	notif      protocol.ProxyNotif `snap:"scratch"`
 }
@@ -30,7 +31,7 @@ func newProxy(cfg *Config) proxy {
 	}
 }
 
-// left counts what the proxy was not told of yet.
+// left returns the number of requests of which the proxy was not notified yet.
 func (x *proxy) left(all *requests) int {
 	if x.telling != 0 {
 		return all.queued() + 1
@@ -38,7 +39,7 @@ func (x *proxy) left(all *requests) int {
 	return all.queued()
 }
 
-// maybeTell hands over the next notification if the connection is free, or opens it.
+// maybeTell sends the next notification if the connection is free, or opens the connection.
 func (x *proxy) maybeTell(v *env.Env, all *requests) {
 	if all.queued() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
 		return
@@ -61,7 +62,7 @@ func (x *proxy) maybeTell(v *env.Env, all *requests) {
 	})
 }
 
-// opened handles the completion of the Open.
+// opened handles the completion of Open.
 func (x *proxy) opened(v *env.Env, all *requests, ev *effects.Opened) {
 	x.opening = false
 	if ev.Code != effects.OK {
@@ -78,12 +79,13 @@ func (x *proxy) sendDone(v *env.Env, all *requests, h table.Handle, code effects
 	r := all.of(h)
 	x.telling = 0
 	r.tries++
-	if code != effects.OK { // Nor would it take what is told next.
+	if code != effects.OK { // The next notification would fail, too.
 		v.Out.Close(x.conn)
 		x.conn = 0
 	}
 	if code != effects.OK && r.tries < x.tellsMax {
-		// Refused means not handed over: telling again is still at most once.
+		// An error means that the notification was not sent, so the notification is still delivered at most once after
+		// another attempt.
 		v.Out.Mark(Marks.TellAgain)
 		all.again(h)
 		x.later(v, r.tries)
@@ -100,8 +102,8 @@ func (x *proxy) sendDone(v *env.Env, all *requests, h table.Handle, code effects
 	x.maybeTell(v, all)
 }
 
-// connLost closes the connection if it is the one that was lost. While a notification is under way its completion
-// says what became of it, and only that may have it told again.
+// connLost closes the proxy's connection if conn is that connection. While a notification is in flight, only the
+// completion of the notification decides whether the notification is repeated.
 func (x *proxy) connLost(v *env.Env, all *requests, conn effects.Conn) {
 	if x.conn == conn && x.telling == 0 {
 		v.Out.Close(conn)
@@ -110,13 +112,13 @@ func (x *proxy) connLost(v *env.Env, all *requests, conn effects.Conn) {
 	}
 }
 
-// due tries again what was put off.
+// due makes the attempt that was postponed.
 func (x *proxy) due(v *env.Env, all *requests) {
 	x.timer = 0
 	x.maybeTell(v, all)
 }
 
-// later lets the proxy be for a while, the longer the more often it failed.
+// later postpones the next attempt. The delay doubles with each failure, from backoffMin up to backoffMax.
 func (x *proxy) later(v *env.Env, tries uint32) {
 	delay := min(x.backoffMin<<min(tries-1, 20), x.backoffMax)
 	v.Timers.Set(&x.timer, v.Now.Add(delay), ref(kindProxy, 0))

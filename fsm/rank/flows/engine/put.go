@@ -10,22 +10,23 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Taken is a Put that has been taken: its flow owes it an outcome, and its memory.
+// A Taken describes a Put that was accepted: its flow owes the Put an outcome and the return of its memory.
 type Taken struct {
 	Ticket    effects.Ticket
-	Request   table.Handle // zero: it belongs to none
-	Operation uint64       // its number, which no other has
+	Request   table.Handle // zero: the put belongs to no request
+	Operation uint64       // a number that no other put has
 	Patience  effects.Duration
 }
 
-// Fits is how many chunks of a put can go at once, from the first on, and the key of the configuration that says so.
+// Fits is the number of chunks, counted from the first, that one put can contain, and the configuration key that sets
+// this limit.
 type Fits struct {
 	Chunks int
 	By     string
 }
 
-// Take begins with a Put, or says no at once: then everything is as it was. Beside it open puts are there, and a put
-// can have fits of these chunks.
+// Take accepts a Put and counts the Put into its request, or refuses the Put and changes nothing. open is the number of
+// puts that are open already; fits is how many of these chunks one put can contain.
 func (x *Engine) Take(v *env.Env, t effects.Ticket, c *Put, open int, fits Fits, draining bool) (Taken, bool) {
 	if code, why := x.check(v, c, fits, draining); code != effects.OK {
 		TurnDown(v, t, code, why)
@@ -52,7 +53,7 @@ func (x *Engine) Take(v *env.Env, t effects.Ticket, c *Put, open int, fits Fits,
 	return Taken{Ticket: t, Request: request, Operation: x.Operation(), Patience: patience}, true
 }
 
-// check says whether a Put can be taken as it is given.
+// check checks the arguments of a Put, and returns the code and the reason if they are not valid.
 func (x *Engine) check(v *env.Env, c *Put, fits Fits, draining bool) (effects.Code, *effects.Why) {
 	n := len(c.Keys)
 	switch {

@@ -9,47 +9,48 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// requests are what the proxy waits for: all batches with one request id. They count batches in and out, and say
-// whose turn it is to be told of; how it is told is for its connection.
+// requests contains the requests of which the proxy is to be notified. A request is all batches with the same request
+// id. The table counts batches in and out, and decides of which request the proxy is notified next; the proxy's
+// connection decides how.
 type requests struct {
 	cfg   requestsConfig `snap:"share"`
 	slab  table.Slab[request]
 	byID  table.Index
-	queue table.List // those of which the proxy is to be told, oldest first
-	told  table.List // tombstones, oldest first
+	queue table.List // requests to notify the proxy of, oldest first
+	told  table.List // requests that the proxy was notified of, oldest first
 }
 
 // A request is in one of three states:
 //
-//   - open: batches may come
-//   - queued: the last batch was seen and none is open; the proxy is to be told
-//   - told: remembered, so that it is told at most once
+//   - open: batches may arrive
+//   - queued: the last batch arrived and none is open; the proxy is to be notified
+//   - told: the proxy was notified; the record prevents a second notification
 type request struct {
-	id      []byte // as the engine gave it; the table's
+	id      []byte // a copy of the engine's; the table owns it
 	hash    uint64
 	state   requestState
 	last    bool
-	puts    uint32
+	puts    uint32         // open batches
 	missing uint32         // chunks that did not arrive
-	tries   uint32         // to tell the proxy
+	tries   uint32         // attempts to notify the proxy
 	timer   kernel.TimerID `snap:"set"`
 }
 
-// requestState is where a request stands.
+// requestState is the state of a request.
 type requestState uint8
 
-// The states.
+// The states of a request.
 const (
 	requestOpen requestState = iota
 	requestQueued
 	requestTold
 )
 
-// requestsConfig is what requests need to know.
+// requestsConfig is the configuration of requests.
 type requestsConfig struct {
-	max    uint32           // requests that are remembered
-	ttl    effects.Duration // for which one is, open or told
-	silent bool             // there is no proxy: nobody is told
+	max    uint32           // requests that are recorded
+	ttl    effects.Duration // how long an idle or notified request is recorded
+	silent bool             // there is no proxy to notify
 	seed   uint64           // a secret
 }
 
@@ -57,7 +58,7 @@ func (x *requests) emptied(cfg requestsConfig) requests {
 	return requests{cfg: cfg, slab: x.slab.Emptied(int(cfg.max)), byID: x.byID.Emptied()}
 }
 
-// join counts a batch into the request with an id, which may be none.
+// join counts a batch into the request with this id. An empty id belongs to no request.
 func (x *requests) join(v *env.Env, id []byte, last bool) (table.Handle, effects.Code, *effects.Why) {
 	h, code, why := x.admit(v, id)
 	if len(id) == 0 || code != effects.OK {
@@ -73,7 +74,8 @@ func (x *requests) join(v *env.Env, id []byte, last bool) (table.Handle, effects
 	return h, effects.OK, nil
 }
 
-// admit says whether a batch of a request may join, and gives the request if it is known. It changes nothing.
+// admit checks whether a batch may join the request with this id, and returns the request if it is known. admit changes
+// nothing.
 func (x *requests) admit(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
 	h := x.find(id)
 	switch {
@@ -101,7 +103,8 @@ func (x *requests) find(id []byte) table.Handle {
 	return 0
 }
 
-// add makes room by forgetting the oldest that was told; there is none where all are open.
+// add records a request. If the table is full, add drops the oldest request that the proxy was notified of. add returns
+// zero if the table is full of open requests.
 func (x *requests) add(v *env.Env, id []byte) table.Handle {
 	if oldest := x.told.Front(); x.slab.Full() && oldest != 0 {
 		v.Timers.Stop(&x.slab.Get(oldest).timer)
@@ -115,7 +118,7 @@ func (x *requests) add(v *env.Env, id []byte) table.Handle {
 	return h
 }
 
-// name is the id of a request; none of no request.
+// name returns the id of a request, or nil if there is no such request.
 func (x *requests) name(h table.Handle) []byte {
 	if r := x.slab.Get(h); r != nil {
 		return r.id
@@ -123,7 +126,7 @@ func (x *requests) name(h table.Handle) []byte {
 	return nil
 }
 
-// leave counts a batch out of its request, and says whether the proxy is to be told of that now.
+// leave counts a batch out of its request, and reports whether the proxy is to be notified now.
 func (x *requests) leave(v *env.Env, h table.Handle, chunks uint32, code effects.Code) bool {
 	r := x.slab.Get(h)
 	if r == nil {
@@ -147,29 +150,30 @@ func (x *requests) leave(v *env.Env, h table.Handle, chunks uint32, code effects
 	return false
 }
 
-// len is the number of requests that are remembered.
+// len returns the number of recorded requests.
 func (x *requests) len() int { return x.slab.Len() }
 
-// toldLen is the number of those of which the proxy was told.
+// toldLen returns the number of recorded requests that the proxy was notified of.
 func (x *requests) toldLen() int { return x.told.Len() }
 
-// queued is the number of those of which the proxy is to be told.
+// queued returns the number of requests that the proxy is to be notified of.
 func (x *requests) queued() int { return x.queue.Len() }
 
-// of is the request that next gave.
+// of returns the request that next returned.
 func (x *requests) of(h table.Handle) *request { return x.slab.Get(h) }
 
-// next takes the request out of the queue that the proxy is to be told of.
+// next removes the oldest request from the queue, so that the proxy can be notified.
 func (x *requests) next() (table.Handle, *request) {
 	h := x.queue.Front()
 	x.slab.Unlink(&x.queue, h)
 	return h, x.slab.Get(h)
 }
 
-// again puts one back that next gave, as the next.
+// again puts a request that next returned back to the front of the queue.
 func (x *requests) again(h table.Handle) { x.slab.PushFront(&x.queue, h) }
 
-// becomeTold keeps the request for a while: a batch that comes late must not have the proxy told once more.
+// becomeTold keeps a record of a request that the proxy was notified of, so that a batch that arrives late does not
+// cause a second notification.
 func (x *requests) becomeTold(v *env.Env, h table.Handle) {
 	r := x.slab.Get(h)
 	r.state = requestTold
@@ -177,7 +181,8 @@ func (x *requests) becomeTold(v *env.Env, h table.Handle) {
 	v.Timers.Set(&r.timer, v.Now.Add(x.cfg.ttl), ref(kindRequest, h))
 }
 
-// due forgets a request of which nothing came for long: neither a batch nor, after it was told, a late one.
+// due drops a request for which nothing happened for the time ttl: no batch arrived or, after the notification, no late
+// batch.
 func (x *requests) due(h table.Handle) {
 	x.slab.Get(h).timer = 0
 	x.forget(h)

@@ -7,30 +7,31 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// reserves are the memory that the engine has, or waits for: first in, first out, so that who asks for much is not
-// passed by those who ask for little.
+// reserves contains the reservations of the engine, granted and waiting ones. Reservations are served first in, first
+// out, so that small reservations do not overtake a large reservation.
 type reserves struct {
 	cfg     reservesConfig `snap:"share"`
 	slab    table.Slab[reserve]
 	waiting table.List // for pages, oldest first
-	shifted bool       // somebody left that queue without pages
+	shifted bool       // what leftLine reports
 }
 
-// reservesConfig is what reserves need to know.
+// reservesConfig is the configuration of reserves.
 type reservesConfig struct {
-	max       uint32           // reserves at a time
-	pages     uint32           // at the most in one
-	pageBytes uint32           // of each
-	patience  effects.Duration // of those that say none
-	// inLine: they wait in one line with peers, who take pages of the same pool. Whoever has that line says whose turn
-	// it is, and what they have is counted as the engine's (class 0).
+	max       uint32           // maximum number of reservations
+	pages     uint32           // pages of one reservation
+	pageBytes uint32           // size of a page
+	patience  effects.Duration // of a Reserve without Patience
+	// inLine means that reservations wait in the allocation queue together with peers' requests, which take pages of
+	// the same pool. The room that has the queue decides which reservation or request is next, and reserved pages count
+	// in the engine's share (class 0).
 	inLine bool
 }
 
 type reserve struct {
 	ticket effects.Ticket
 	count  uint32
-	pages  []effects.Page // empty while it waits
+	pages  []effects.Page // empty while waiting
 	timer  kernel.TimerID `snap:"set"`
 }
 
@@ -38,7 +39,7 @@ func (x *reserves) emptied(cfg reservesConfig) reserves {
 	return reserves{cfg: cfg, slab: x.slab.Emptied(int(cfg.max))}
 }
 
-// add handles a Reserve: it waits, at the end of the queue, which may be its front.
+// add handles a Reserve: it appends the reservation to the queue and, unless inLine, serves it at once if possible.
 func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
 	most, by := min(x.cfg.pages, v.Filled().Total()), " ("+v.Filled().Key()+")"
 	if own := v.Filled().MostOfOwn(); x.cfg.inLine && own < most {
@@ -76,33 +77,33 @@ func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
 	x.slab.PushBack(&x.waiting, h)
 	v.Timers.Set(&r.timer, v.Now.Add(patience), ref(kindReserve, h))
 	if x.cfg.inLine {
-		x.shifted = true // It may be its turn.
+		x.shifted = true // The reservation may be next.
 		return
 	}
 	x.admit(v)
 }
 
-// len is the number of reserves, waiting ones included.
+// len returns the number of reservations, waiting ones included.
 func (x *reserves) len() int { return x.slab.Len() }
 
-// leftLine says, once, that somebody left the queue without pages, or joined the line that it shares with peers: who is
-// behind may get some, or who came.
+// leftLine reports, once, that a reservation left the queue without pages, or joined the allocation queue. The rows
+// behind the former, or the latter itself, may be served now.
 func (x *reserves) leftLine() bool {
 	was := x.shifted
 	x.shifted = false
 	return was
 }
 
-// due ends a reserve whose time to wait is over.
+// due refuses a reservation that has waited for as long as it may.
 func (x *reserves) due(v *env.Env, h table.Handle) {
 	x.slab.Get(h).timer = 0
 	x.fail(v, h, effects.NoMemory)
 }
 
-// waits says whether a reserve has no pages yet.
+// waits reports whether a reservation has no pages yet.
 func (x *reserves) waits(h table.Handle) bool { return x.slab.Listed(h) }
 
-// head is how many pages the first of those who wait asks for, if anybody waits.
+// head returns how many pages the first waiting reservation needs. head reports false if none waits.
 func (x *reserves) head() (pages uint32, ok bool) {
 	if r := x.slab.Get(x.waiting.Front()); r != nil {
 		return r.count, true
@@ -110,8 +111,8 @@ func (x *reserves) head() (pages uint32, ok bool) {
 	return 0, false
 }
 
-// first is the one of those who wait that stands in the line which it shares with peers, and how many pages it asks
-// for; zero if nobody does.
+// first returns the first reservation that waits in the allocation queue, and how many pages it needs. first returns
+// zero if there is none.
 func (x *reserves) first() (h table.Handle, pages uint32) {
 	if pages, ok := x.head(); ok && x.cfg.inLine {
 		return x.waiting.Front(), pages
@@ -119,8 +120,8 @@ func (x *reserves) first() (h table.Handle, pages uint32) {
 	return 0, 0
 }
 
-// admit gives pages to those who wait, in order, unless they wait in a line that is another's: as many pages as this
-// step has work for.
+// admit gives free pages to waiting reservations, in order, as many pages as this step has work for. admit does nothing
+// if the reservations wait in the allocation queue.
 func (x *reserves) admit(v *env.Env) {
 	if x.cfg.inLine {
 		return
@@ -135,14 +136,15 @@ func (x *reserves) admit(v *env.Env) {
 	}
 }
 
-// grantFirst gives pages to the first, whose turn it is. They must be free, and the engine's share must allow them.
+// grantFirst gives pages to the first waiting reservation, which is next, and counts them in the engine's share. The
+// pages must be free, and the engine's share must allow them.
 func (x *reserves) grantFirst(v *env.Env) {
 	count, _ := x.head()
 	v.Pools.Charge(v.Filled(), count)
 	x.admitFirst(v, count)
 }
 
-// admitFirst gives it count pages, which are the engine's until it releases them.
+// admitFirst gives count pages to the first waiting reservation. The pages belong to the engine until their Release.
 func (x *reserves) admitFirst(v *env.Env, count uint32) {
 	h := x.waiting.Front()
 	r := x.slab.Get(h)
@@ -151,13 +153,13 @@ func (x *reserves) admitFirst(v *env.Env, count uint32) {
 	r.pages = v.Filled().Take(count, r.pages[:0])
 	for i := range r.pages {
 		v.Filled().Reserve(r.pages[i])
-		r.pages[i].Length = x.cfg.pageBytes // The engine may fill all of it, and lend as much.
+		r.pages[i].Length = x.cfg.pageBytes // The engine may fill and lend the whole page.
 	}
 	v.Out.Publish(r.pages)
 	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
 }
 
-// fail ends a reserve that waits.
+// fail refuses a waiting reservation.
 func (x *reserves) fail(v *env.Env, h table.Handle, code effects.Code) {
 	v.Out.Mark(Marks.ReserveFailed)
 	r := x.slab.Get(h)
@@ -176,7 +178,7 @@ func (x *reserves) fail(v *env.Env, h table.Handle, code effects.Code) {
 	x.remove(v, h, r)
 }
 
-// failFirst ends the first of those that wait, and says whether there was one.
+// failFirst refuses the first waiting reservation, and reports whether there was one.
 func (x *reserves) failFirst(v *env.Env, code effects.Code) bool {
 	h := x.waiting.Front()
 	if h != 0 {
@@ -185,7 +187,7 @@ func (x *reserves) failFirst(v *env.Env, code effects.Code) bool {
 	return h != 0
 }
 
-// release handles a Release. All pages go back or, if a put has one of them, none.
+// release handles a Release. All pages go back, or none if a put or a Share holds any of the pages (M1).
 func (x *reserves) release(v *env.Env, t effects.Ticket, c *Release) {
 	of := v.Tickets.Find(c.Reserved)
 	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {

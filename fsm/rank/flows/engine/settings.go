@@ -5,26 +5,27 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about commands and the proxy. Zero means the default.
+// Settings is the part of a rank's configuration that concerns commands and the proxy. Zero means the default.
 type Settings struct {
-	Proxy          effects.Addr     // where finished requests are told; empty host: nobody
-	Rank           uint32           // TP rank, told to the proxy
-	PutTimeout     effects.Duration // default 30 s: a Put without Patience
-	ReserveTimeout effects.Duration // default 10 s
-	// RequestTTL is how long an idle or told request is remembered, so that the proxy is told at most once; longer than
-	// any gap between batches of one prefill.
+	Proxy          effects.Addr     // to notify of ended requests; empty host: none
+	Rank           uint32           // TP rank, sent to the proxy
+	PutTimeout     effects.Duration // default 30 s: time limit of a Put without Patience
+	ReserveTimeout effects.Duration // default 10 s: the same of a Reserve
+	// RequestTTL is the time for which an idle or notified request is recorded, so that the proxy is notified at most
+	// once. RequestTTL must be longer than any gap between batches of one prefill.
 	RequestTTL effects.Duration // default 30 s
-	// AbandonTTL is how long what comes for an abandoned request is refused; negative: it is served.
+	// AbandonTTL is the time for which messages for an abandoned request are refused. If AbandonTTL is negative, these
+	// messages are served.
 	AbandonTTL   effects.Duration // default 10 s
 	GetWaitMax   effects.Duration // default 60 s
-	PutsMax      uint32           // default 1024 puts open
+	PutsMax      uint32           // default 1024 open puts
 	ReservesMax  uint32           // default 1024
-	RequestsMax  uint32           // default 4096 requests remembered for the proxy
-	GetsMax      uint32           // default 1024 gets open (waiting or pinned)
+	RequestsMax  uint32           // default 4096 requests recorded for the proxy
+	GetsMax      uint32           // default 1024 open Gets (waiting or pinned)
 	RequestIDMax uint32           // default 128 bytes
 }
 
-// Fill puts defaults where nothing is said.
+// Fill sets the defaults of fields that are zero.
 func (s *Settings) Fill() {
 	kernel.Default(&s.PutTimeout, 30*effects.Second)
 	kernel.Default(&s.ReserveTimeout, 10*effects.Second)
@@ -38,15 +39,15 @@ func (s *Settings) Fill() {
 	kernel.Default(&s.RequestIDMax, 128)
 }
 
-// Check says what cannot work.
+// Check returns an error that describes a value that cannot work.
 func (s *Settings) Check() error {
 	return kernel.Countable(kernel.Count{Name: "PutsMax", Value: s.PutsMax},
 		kernel.Count{Name: "ReservesMax", Value: s.ReservesMax}, kernel.Count{Name: "RequestsMax", Value: s.RequestsMax},
 		kernel.Count{Name: "GetsMax", Value: s.GetsMax}, kernel.Count{Name: "RequestIDMax", Value: s.RequestIDMax})
 }
 
-// Need is that of commands. A put has a question, a transfer, and up to five deadlines: its own, its answer's, its
-// leases'.
+// Need returns the resources that commands need. A put has a request in flight, a transfer, and up to five deadlines:
+// for the put itself, for the reply, and for leases.
 func (s *Settings) Need() kernel.Need {
 	return kernel.Need{
 		Deadlines: 5*int(s.PutsMax) + int(s.ReservesMax) + int(s.RequestsMax) + int(s.GetsMax),
@@ -57,7 +58,7 @@ func (s *Settings) Need() kernel.Need {
 	}
 }
 
-// Sharing is that of Shares and Withdraws: of each there may be as many as Reserves.
+// Sharing returns the resources that Shares and Withdraws need: there may be as many of each as Reserves.
 func (s *Settings) Sharing() kernel.Need {
 	return kernel.Need{Limits: effects.Limits{Commands: 2 * int(s.ReservesMax)}}
 }

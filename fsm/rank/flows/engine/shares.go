@@ -8,41 +8,42 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Share lets the store have pages that the engine goes on reading itself: chunk i has key Keys[i] and lies in Pages[i],
-// which nobody writes to from now on, the engine included. They stay as they are until Withdraw, whatever room is
-// wanted, and their Reserve cannot be released before. Hits counts those that are shared: where a chunk is here already
-// its page is the engine's alone, though it goes the same way. All pages or none: one that a put or another Share has
-// is refused with Invalid.
+// Share lets the store serve pages that the engine continues to read: chunk i has key Keys[i] and lies in Pages[i].
+// Nobody may write to these pages from now on, including the engine. The pages stay until Withdraw, even if room is
+// needed, and their Reserve cannot be released before. The Hits of the outcome count the pages that are shared: if a
+// chunk is in the store already, the page is not shared, but is withdrawn with the rest. All pages are taken or none:
+// if a put or another Share holds any of the pages, the Share is refused as Invalid.
 type Share struct {
 	Reserved effects.Ticket
 	Keys     [][]byte
 	Pages    []effects.Page
 }
 
-// Withdraw ends what the Share with ticket Shared began. From then on nobody begins to read its pages who had not been
-// promised them, and the outcome is when nobody reads them: then they are the engine's alone. If it is aborted, those
-// that are read stay, and another Withdraw waits for them.
+// Withdraw ends the sharing that the Share with ticket Shared began. From then on no read of the pages begins unless
+// the read was promised before. The outcome follows when nobody reads the pages any more; from then on the pages belong
+// to the engine alone. If a Withdraw is aborted, the pages that are being read stay shared, and another Withdraw can
+// wait for them.
 type Withdraw struct{ Shared effects.Ticket }
 
-// IsCommand marks a command body.
+// IsCommand marks Share as a command body.
 func (*Share) IsCommand() {}
 
-// IsCommand marks a command body.
+// IsCommand marks Withdraw as a command body.
 func (*Withdraw) IsCommand() {}
 
-// shares are the pages of the engine's that its store has as well.
+// shares contains the engine's pages that the store serves as well.
 type shares struct {
 	rows   table.Slab[shared]
 	chunks table.Slab[sharedChunk]
-	byHash table.Index // of chunks that are read still, though they were withdrawn
+	byHash table.Index // chunks that were withdrawn but are still being read
 }
 
 type shared struct {
 	ticket effects.Ticket // of the Share
 	ending effects.Ticket // of the Withdraw that waits; 0: none does
-	begun  bool           // it is withdrawn
-	pages  []effects.Page // held, those included that the store has not
-	chunks table.List     // that the store has
+	begun  bool           // the pages were withdrawn
+	pages  []effects.Page // all held pages, also pages that the store has not taken
+	chunks table.List     // the chunks that the store has
 }
 
 type sharedChunk struct {
@@ -51,12 +52,12 @@ type sharedChunk struct {
 	of    table.Handle
 }
 
-// emptied has room for so many Shares, and pages of them.
+// emptied returns shares for at most this number of Shares, and of pages in them, in the memory of x.
 func (x *shares) emptied(most, pages uint32) shares {
 	return shares{rows: x.rows.Emptied(int(most)), chunks: x.chunks.Emptied(int(pages)), byHash: x.byHash.Emptied()}
 }
 
-// OnShare handles a Share whose keys fit the store.
+// OnShare handles a Share with keys and pages that the store can take.
 func (x *Engine) OnShare(v *env.Env, s *store.Store, t effects.Ticket, c *Share, draining bool) {
 	_, code, why := x.reserves.has(v, c.Reserved, c.Pages)
 	switch {
@@ -112,7 +113,7 @@ func (x *Engine) OnWithdraw(v *env.Env, s *store.Store, t effects.Ticket, c *Wit
 	for at := r.chunks.Front(); at != 0 && !r.begun; {
 		next := x.shares.chunks.Next(at)
 		chunk := x.shares.chunks.Get(at)
-		if s.Kept(chunk.entry) { // Else a drain has let it go.
+		if s.Kept(chunk.entry) { // Otherwise a drain has let go of the chunk.
 			s.Withdraw(chunk.entry, v)
 		}
 		if s.Leaving(chunk.entry) {
@@ -128,7 +129,7 @@ func (x *Engine) OnWithdraw(v *env.Env, s *store.Store, t effects.Ticket, c *Wit
 	x.maybeWithdrawn(v, of.Subject, r)
 }
 
-// HearWithdrawn takes word of the store that nobody reads chunks any more which were withdrawn.
+// HearWithdrawn handles the store's notifications that withdrawn chunks are not read any more.
 func (x *Engine) HearWithdrawn(v *env.Env, s *store.Store) {
 	for _, hash := range s.Withdrawn() {
 		v.Work.Looks(1)
@@ -136,7 +137,7 @@ func (x *Engine) HearWithdrawn(v *env.Env, s *store.Store) {
 			at := p.Handle()
 			chunk := x.shares.chunks.Get(at)
 			if s.Leaving(chunk.entry) {
-				continue // Another key with this hash.
+				continue // another key with this hash
 			}
 			of := chunk.of
 			r := x.shares.rows.Get(of)
@@ -144,13 +145,13 @@ func (x *Engine) HearWithdrawn(v *env.Env, s *store.Store) {
 			x.shares.chunks.Unlink(&r.chunks, at)
 			x.shares.chunks.Remove(at)
 			x.maybeWithdrawn(v, of, r)
-			break // Each word is of one chunk.
+			break // Each notification is about one chunk.
 		}
 	}
 	s.HeardWithdrawn()
 }
 
-// maybeWithdrawn gives a Withdraw its outcome if nobody reads what it is of.
+// maybeWithdrawn delivers the outcome of a Withdraw if none of its chunks is read any more.
 func (x *Engine) maybeWithdrawn(v *env.Env, h table.Handle, r *shared) {
 	if r.ending == 0 || r.chunks.Len() > 0 {
 		return

@@ -5,12 +5,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A State is where something in this room stands, for those who count what was tried. It decides nothing.
+// A State is the state of a row of this room, for statistics about what was tried. No decision depends on it.
 type State uint8
 
-// States.
+// The states.
 const (
-	Gone State = iota // what was meant is no more, or never was
+	Gone State = iota // the row no longer exists, or never did
 	ReserveWaiting
 	ReserveHeld
 	RequestOpen
@@ -20,13 +20,13 @@ const (
 	ProxyOpen
 )
 
-// StateNames are the names of the states, in their order.
+// StateNames returns the names of the states, in their order.
 func StateNames() []string {
 	return []string{"gone", "reserve waiting", "reserve held", "request open", "request queued", "request told",
 		"proxy opening", "proxy open"}
 }
 
-// State is that of what a ticket, a completion or a deadline is of.
+// State returns the state of the row that a ticket, a completion or a deadline belongs to.
 func (x *Engine) State(of kernel.Ref) State {
 	switch of.Kind {
 	case kindReserve:
@@ -34,7 +34,7 @@ func (x *Engine) State(of kernel.Ref) State {
 	case kindTell, kindRequest:
 		return x.requests.state(of.Subject)
 	case kindShare, kindWithdraw:
-		return ReserveHeld // It is of one.
+		return ReserveHeld // the pages are of a reservation
 	}
 	return x.proxy.state()
 }

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// Tables shows what is in this room's tables; to look at only.
+// Tables visits the sizes of this room's tables. Tables is for checks and statistics.
 func (x *Engine) Tables(visit table.Visit) {
 	left := x.proxy.left(&x.requests)
 	visit("reservations", x.reserves.len(), table.Empty)
@@ -11,7 +11,7 @@ func (x *Engine) Tables(visit table.Visit) {
 	visit("requests remembered", x.requests.len()-left, table.Timed)
 }
 
-// Conns is how many connections this room has open; to look at only.
+// Conns returns the number of connections that this room has open. Conns is for checks and statistics.
 func (x *Engine) Conns() int { return x.proxy.conns() }
 
 func (x *proxy) conns() int {

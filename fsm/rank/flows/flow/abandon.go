@@ -5,22 +5,23 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An abandoned request is remembered for a while: what comes for it later is refused, and so its sender learns
-// that nobody wants it.
+// abandoned records a request that was abandoned. Messages that arrive for the request later are refused, and so their
+// sender learns that nobody wants its chunks.
 type abandoned struct {
 	request uint64
 	until   effects.Time
 }
 
-// An order is an Abandon that is being carried out. It has its outcome when what there was of its request has ended:
-// until then each row of it may stand or have ended, and what comes for the request is refused however short a request
-// is remembered.
+// An order is an Abandon command that is in progress. The order has its outcome when all rows of its request have
+// ended. Until then each row may or may not have ended yet, and messages for the request are refused, however short the
+// time for which abandoned requests are recorded.
 type order struct {
 	ticket  effects.Ticket
 	request uint64
 }
 
-// Abandons are the requests that were abandoned lately, those of longest ago first, and those that are being abandoned.
+// Abandons contains the requests that were abandoned recently, oldest first, and the Abandon commands that are in
+// progress.
 type Abandons struct {
 	slab  table.Slab[abandoned]
 	index table.Index
@@ -28,11 +29,13 @@ type Abandons struct {
 
 	orders  table.Slab[order]
 	ordered table.Index
-	queue   table.List // all of them, oldest first
-	swept   int        // so many of the oldest are of the sweep that is under way
+	queue   table.List // all orders, oldest first
+	// The current sweep is for this number of orders, counted from the oldest.
+	swept int
 }
 
-// Emptied remembers so many, and carries out as many at a time, in the memory of a, which is not used any more.
+// Emptied returns an empty Abandons that records up to max requests and has up to max orders in progress at a time.
+// Emptied reuses the memory of a, which must not be used afterwards.
 func (a *Abandons) Emptied(max uint32) Abandons {
 	return Abandons{
 		slab: a.slab.Emptied(int(max)), index: a.index.Emptied(),
@@ -40,7 +43,7 @@ func (a *Abandons) Emptied(max uint32) Abandons {
 	}
 }
 
-// Order begins an Abandon, and says false if there are too many.
+// Order begins an Abandon. Order returns false if too many are in progress.
 func (a *Abandons) Order(t effects.Ticket, request uint64) bool {
 	h, x := a.orders.Add()
 	if x == nil {
@@ -52,18 +55,18 @@ func (a *Abandons) Order(t effects.Ticket, request uint64) bool {
 	return true
 }
 
-// Orders is how many are carried out, and how many may be at a time.
+// Orders returns how many orders are in progress, and how many may be.
 func (a *Abandons) Orders() (now, most int) { return a.orders.Len(), a.orders.Max() }
 
-// Ordered says whether a request is being abandoned.
+// Ordered reports whether a request is being abandoned.
 func (a *Abandons) Ordered(request uint64) bool {
 	return request != 0 && a.ordered.Seek(request).Found()
 }
 
-// Sweeps says that a sweep begins, which is for all orders that there are.
+// Sweeps notes that a sweep begins, which covers all current orders.
 func (a *Abandons) Sweeps() { a.swept = a.queue.Len() }
 
-// Swept takes the oldest of the orders that a sweep was for; zero if all of them were taken.
+// Swept removes the oldest order that the ended sweep covered and returns its ticket, or zero if no such order is left.
 func (a *Abandons) Swept() effects.Ticket {
 	if a.swept == 0 {
 		return 0
@@ -84,8 +87,8 @@ func (a *Abandons) forget(h table.Handle) {
 	a.slab.Remove(h)
 }
 
-// Note remembers a request for so long, once; the oldest goes where there is no room. Of those whose time is over two
-// go as one comes, and never all at once.
+// Note records a request for the time ttl. A request is recorded at most once. If the table is full, the oldest record
+// is dropped. Each call drops at most two expired records, so that a single call never drops all expired records.
 func (a *Abandons) Note(now effects.Time, request uint64, ttl effects.Duration) {
 	if a.slab.Max() == 0 || ttl <= 0 {
 		return
@@ -104,7 +107,7 @@ func (a *Abandons) Note(now effects.Time, request uint64, ttl effects.Duration) 
 	a.slab.PushBack(&a.order, h)
 }
 
-// Has says whether a request was abandoned lately, or is being abandoned.
+// Has reports whether a request was abandoned recently, or is being abandoned.
 func (a *Abandons) Has(now effects.Time, request uint64) bool {
 	if request == 0 {
 		return false
@@ -113,5 +116,5 @@ func (a *Abandons) Has(now effects.Time, request uint64) bool {
 	return x != nil && x.until > now || a.Ordered(request)
 }
 
-// Len is how many are remembered.
+// Len returns the number of recorded requests.
 func (a *Abandons) Len() int { return a.slab.Len() }

@@ -7,9 +7,10 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// What is asked of keys and layouts before anything else is.
+// The functions of this file check keys and layouts before any other check.
 
-// Check says whether a batch could ever be served, with so many pages of the pool, and if not, why.
+// Check checks whether a batch could ever be served, with this number of pages of the pool. Check returns OK, or a code
+// and the reason.
 func (e *Env) Check(
 	keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int,
 ) (effects.Code, *effects.Why) {
@@ -25,7 +26,7 @@ func (e *Env) Check(
 	return effects.OK, nil
 }
 
-// CheckBatch is Check, but for the keys themselves.
+// CheckBatch checks the same as Check, except for the keys themselves.
 func (e *Env) CheckBatch(n int, pages int, layout protocol.Layout, lastTokens uint32) (effects.Code, *effects.Why) {
 	switch {
 	case e.Draining:
@@ -46,7 +47,7 @@ func (e *Env) CheckBatch(n int, pages int, layout protocol.Layout, lastTokens ui
 	return fits(e.Cfg, n, layout, lastTokens)
 }
 
-// fits says whether chunks of this layout are ours.
+// fits checks whether this rank can take n chunks of this layout.
 func fits(cfg *Config, n int, layout protocol.Layout, lastTokens uint32) (effects.Code, *effects.Why) {
 	if layout != cfg.Layout {
 		// A single partial chunk comes with its own shape.
@@ -64,8 +65,8 @@ func fits(cfg *Config, n int, layout protocol.Layout, lastTokens uint32) (effect
 	return effects.OK, nil
 }
 
-// Named is a hash of keys, in order, and of how many tokens the last one has: a retry names those of its first
-// attempt. Hashes get those of the keys.
+// Named returns a hash of the keys, in order, and of the number of tokens in the last chunk. A retry has the same hash
+// as its first attempt. Named also stores the hashes of the keys in r.Hashes.
 func (r *Rooms) Named(keys [][]byte, lastTokens uint32) uint64 {
 	r.Hashes = r.Hashes[:0]
 	for _, key := range keys {
@@ -74,7 +75,7 @@ func (r *Rooms) Named(keys [][]byte, lastTokens uint32) uint64 {
 	return landing.Sum(r.Hashes, lastTokens)
 }
 
-// CheckKeys says whether an engine may ask for chunks by these keys.
+// CheckKeys checks whether an engine's command may request chunks by these keys.
 func (e *Env) CheckKeys(keys [][]byte) (effects.Code, *effects.Why) {
 	switch {
 	case e.Draining:
@@ -95,7 +96,7 @@ func (e *Env) CheckKeys(keys [][]byte) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// Waitable says whether a wait can be one.
+// Waitable checks that a duration that an engine gave in a field can be waited for, that is, is not negative.
 func Waitable(field string, d effects.Duration) (effects.Code, *effects.Why) {
 	if d < 0 {
 		return effects.Invalid, &effects.Why{Field: field, Theirs: d.String(), Ours: "0 or more"}

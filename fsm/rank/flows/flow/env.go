@@ -1,9 +1,23 @@
-// Package flow is what a rank hands to each of its flows, and what it tells them of. A flow is one side of one
-// exchange: who pushes, who is pushed to, who offers, who reads. It has rows of its own and stands on rooms that know
-// no message; no flow knows another one.
+// Package flow defines the interface between a rank and its flows. A flow is one side of one exchange, for example the
+// side that pushes chunks, the side that accepts pushed chunks, the side that offers chunks, or the side that reads
+// offered chunks. A flow has rows of its own and uses rooms that know no messages. No flow knows another flow.
 //
-// What a flow may rely on: an Env is of one step, and nothing in it is missing in a rank that has the flow.
-// It is told of each completion, each deadline and each end of a grant whose Ref it gave, once, and of no other.
+// The rank makes one [Env] for each step and calls the flows with it. A flow implements [Flow], and further interfaces
+// such as [Server] if it takes messages. When a flow requests an effect, sets a timer or takes a grant, the flow passes
+// a kernel.Ref that names its own row; the rank brings the completion back to the flow by this Ref.
+//
+// A flow may rely on this:
+//
+//   - An Env is valid for one step. All that the flow needs is in the Env of a rank that has the flow.
+//   - The flow is called once for each completion, each deadline and each end of a grant for which the flow gave a Ref,
+//     and for nothing else.
+//
+// Example, for the flow that accepts pushed chunks:
+//
+//	Receive(alloc request)  the flow finds no free pages and adds a row to the allocation queue (Rooms.Pending)
+//	...                     another flow ends a grant; pages become free
+//	Try(row)                the rank calls the flow, which grants the pages and replies
+//	Step(Landed)            the chunks have arrived; the flow makes them ready
 package flow
 
 import (
@@ -14,47 +28,53 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An Env is one step as a flow sees it: the instant and the effects, and the rooms of the rank. It is the rank's, and
-// nobody else keeps it.
+// An Env is one step as a flow sees it: the time, the effects and the rooms of the rank. The Env belongs to the rank,
+// and a flow must not keep a pointer to it after the call.
 type Env struct {
 	env.Env
-	// Draining: nothing new is taken. It may begin within a step.
+	// Draining means that no new work is accepted. A drain may begin within a step.
 	Draining bool
 	Cfg      *Config
 	Commands *engine.Engine
 	Links    *link.Links
 	Breakers *link.Breakers
-	Carrier  Carrier // who pushes; nil: nobody does
-	Told     []Told  // what became of what it carried, until its flow has heard, in the same step
-	*Rooms           // of a rank that has a target, and the store of any
+	Carrier  Carrier // the flow that pushes; nil: there is none
+	// Told contains the results of carried puts. The flow for which they were carried receives them in the same step.
+	Told   []Told
+	*Rooms // of a rank with targets; Store is in every rank
 }
 
-// Config is what more than one flow of a rank goes by.
+// Config is the part of a rank's configuration that more than one flow uses.
 type Config struct {
 	Layout       protocol.Layout
 	PageBytes    uint64
-	Buffer       protocol.UUID    // of the pool that peers touch
-	Device       protocol.UUID    // of the second pool of who shares; zero: there is none
-	DeviceFrom   uint32           // the number of its first page
-	Leased       bool             // nobody sees what peers touch there (M4); otherwise planes are fenced (M3)
-	Bearer       bool             // the planes serve peers without our extensions
-	AllocTimeout effects.Duration // a request's wait for pages
-	ReplyTimeout effects.Duration // a peer's answer
-	Lease        effects.Duration // of write grants: ours, and assumed of receivers that state none
-	LeaseGuard   effects.Duration // a holder starts nothing more under a grant this long before its end
-	DriftPPM     uint32           // how far clocks of two nodes run apart, in millionths
-	LeaseMax     effects.Duration // how long a read lease lives at the most, renewals included
-	BackoffMin   effects.Duration
-	BackoffMax   effects.Duration
-	BatchMax     uint32 // chunks of a command or a message
-	PeersMax     uint32
-	AttemptsMax  uint32 // how often a put or a recall is asked or offered before it fails
-	Carries      uint32 // most bytes of chunks in a request for pages; 0: none
-	Window       uint16 // requests in flight on one alloc lane, where the peer has as many; 0 is 1
-	Wire         protocol.Limits
+	Buffer       protocol.UUID    // wire id of the pool that peers access
+	Device       protocol.UUID    // wire id of the device pool; zero: there is none
+	DeviceFrom   uint32           // number of the device pool's first page
+	Leased       bool             // peers' accesses cannot be observed (M4); else fenced (M3)
+	Bearer       bool             // the planes serve peers without our extensions (M5)
+	AllocTimeout effects.Duration // how long an allocation request waits for pages
+	ReplyTimeout effects.Duration // how long a peer's reply is waited for
+	Lease        effects.Duration // of write grants; assumed if a receiver states none
+	// LeaseGuard is the time before the end of a grant at which its holder stops starting accesses under it (M4).
+	LeaseGuard effects.Duration
+	DriftPPM   uint32           // maximum drift between two nodes' clocks, in millionths
+	LeaseMax   effects.Duration // maximum life of a read lease, renewals included
+	BackoffMin effects.Duration
+	BackoffMax effects.Duration
+	BatchMax   uint32 // chunks in one command or message
+	PeersMax   uint32
+	// AttemptsMax is the number of requests or offers after which a put or a recall fails.
+	AttemptsMax uint32
+	// Carries is the maximum number of bytes of chunks that travel in an allocation request; 0: none do.
+	Carries uint32
+	// Window is the number of requests in flight on one alloc lane, if the peer allows as many; 0 means 1.
+	Window uint16
+	Wire   protocol.Limits
 }
 
-// Named is how peers know a page: the buffer that has it, and its place there. Each pool is a buffer of its own.
+// Named returns the name by which peers know a page: the buffer that contains the page, and the page's index in the
+// buffer. Each pool is a buffer of its own.
 func (c *Config) Named(page effects.Page) (protocol.UUID, int64) {
 	if c.Device != (protocol.UUID{}) && page.Index >= c.DeviceFrom {
 		return c.Device, int64(page.Index - c.DeviceFrom)

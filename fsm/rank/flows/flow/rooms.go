@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
-// Rooms are what targets stand on. They come with each step, and know no flow.
+// Rooms contains the rooms that all targets of a rank share. Rooms know no flow.
 type Rooms struct {
 	Store    store.Store
 	Pending  allocqueue.Pending
@@ -25,7 +25,8 @@ type Rooms struct {
 	Hashes   []uint64 `snap:"scratch"`
 }
 
-// Busy counts what is kept for each class beside its pages: while there is any the class stays its peer's.
+// Busy returns, for each class, the number of rows that are kept for the class beside its pages. While there are any,
+// the class cannot be given to another peer.
 func (r *Rooms) Busy() []uint32 {
 	r.busy = r.busy[:0]
 	for class := range r.Pending.Classes() {
@@ -35,33 +36,36 @@ func (r *Rooms) Busy() []uint32 {
 	return r.busy
 }
 
-// Stated is how long a sender says that its lease stands, and no longer than we believe anybody: less is always safe.
+// Stated returns how long a sender's lease lasts according to the sender, but at most LeaseMax. A shorter time than the
+// sender stated is always safe (M4).
 func (e *Env) Stated(ns uint64) effects.Duration {
 	return effects.Duration(min(ns, uint64(e.Cfg.LeaseMax)))
 }
 
-// Wanted says whether somebody may come for what lands. A rank that drains keeps nothing for readers, who are refused
-// already; nor does an abandoned request have any.
+// Wanted reports whether an engine may request the chunks of a landing. In a rank that drains none are kept, because
+// Gets are already refused there; and nobody wants the chunks of an abandoned request.
 func (e *Env) Wanted(x *landing.Landing) bool {
 	return !e.Draining && !e.Abandons.Has(e.Now, x.Request)
 }
 
-// Short is what a batch lacks of which the plan was taken back. It can use no page after until.
+// Short returns what a batch lacks after its plan was taken back. Pages that become free after until are of no use to
+// the batch.
 func (r *Rooms) Short(p *landing.Plan, until effects.Time) allocqueue.Shortfall {
-	if p.Unpromised { // Where there was no room to promise one that is ready, there may be now.
+	// There was no room to promise a chunk that is ready. There may be room now, so nothing can be said in advance.
+	if p.Unpromised {
 		return allocqueue.Shortfall{}
 	}
 	return allocqueue.Shortfall{Pages: p.Fresh(), Readied: r.Store.Readied(), Until: until}
 }
 
-// MayFit says whether what waits may fit now, as far as that can be told without looking at its keys.
+// MayFit reports whether a pending request may fit now, as far as that can be decided without looking at its keys.
 func (e *Env) MayFit(q *allocqueue.Row) bool {
 	return e.Landings.Room(&e.Env, &e.Store, int(q.Keys)) &&
 		!q.Lacks.Stands(&e.Env, q.Class, e.Store.Readied(), e.Store.Spare(e.Pool))
 }
 
-// LoseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender
-// is to repeat at once still brings it.
+// LoseAll notes that the chunks of a refused request or offer are not expected from this source any more. If the code
+// tells the sender to repeat the request at once (Stale, Expired), the chunks are still expected.
 func (r *Rooms) LoseAll(hashes []uint64, code effects.Code) {
 	if !r.Gets.Waits() || code == effects.Stale || code == effects.Expired {
 		return
@@ -71,7 +75,7 @@ func (r *Rooms) LoseAll(hashes []uint64, code effects.Code) {
 	}
 }
 
-// Readable is how many chunks, from the first on, are ready here.
+// Readable returns how many chunks, counted from the first, are ready here.
 func (r *Rooms) Readable(keys [][]byte) (hits uint32) {
 	for _, key := range keys {
 		if _, ok := r.Store.Ready(r.Store.Find(r.Store.Hash(key), key)); !ok {
@@ -82,7 +86,7 @@ func (r *Rooms) Readable(keys [][]byte) (hits uint32) {
 	return hits
 }
 
-// Wake looks again at the Gets that waited for keys that became ready, or that will not.
+// Wake looks again at the Gets that wait for keys that have become ready, or that can no longer become ready.
 func (r *Rooms) Wake(v *env.Env) {
 	if len(r.Store.Became()) > 0 {
 		r.Deferred.Stir()
@@ -90,8 +94,8 @@ func (r *Rooms) Wake(v *env.Env) {
 	r.Gets.Wake(v, &r.Store, &r.Ended, &r.Pending)
 }
 
-// HearEnded ends the Gets, and has the fetches looked at, that wait for requests of which nothing more comes: as many
-// as this step has work for.
+// HearEnded ends the Gets that wait for chunks of requests that have ended, and has the fetches for these requests
+// looked at, as many as this step has work for.
 func (r *Rooms) HearEnded(v *env.Env) {
 	for request := r.Ended.News(); request != 0; request = r.Ended.News() {
 		if !r.Gets.Over(v, &r.Store, &r.Ended, request) {
@@ -102,7 +106,7 @@ func (r *Rooms) HearEnded(v *env.Env) {
 	}
 }
 
-// Hope says whether a chunk is here, or may come of what is here; to look at only.
+// Hope reports whether a chunk is here, or may arrive because of rows that are here. Hope is for tests and oracles.
 func (r *Rooms) Hope(key []byte) bool {
 	hash := r.Store.Hash(key)
 	return r.Store.MayCome(hash, key) || r.Pending.Asked(hash)

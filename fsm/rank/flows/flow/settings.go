@@ -8,34 +8,47 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Settings are the part of a rank's configuration that more than one flow goes by. Zero means the default.
+// Settings is the part of a rank's configuration that more than one flow uses. Zero means the default.
 type Settings struct {
 	Layout protocol.Layout
-	// Leased: the planes are hardware that nobody can watch (rule M4); otherwise all are fenced (M3).
+	// Leased means that the planes are hardware, and that nobody can observe the accesses of peers (rule M4). Otherwise
+	// all planes are fenced (M3).
 	Leased bool
-	// Bearer: on these planes whoever knows an address can store there, so that peers without our extensions are
-	// served. Only hardware can be so, and only the simulator's is: every plane of package runtime asks each peer for
-	// its proof. Elsewhere such a peer is refused at once, since nothing it was granted could ever arrive. Needs Leased.
-	Bearer       bool
-	AllocTimeout effects.Duration // default 2 s (pd_alloc_fail_backoff_ttl): a request's wait for pages
-	ReplyTimeout effects.Duration // default 5 s: a peer's answer; longer than its AllocTimeout
-	Lease        effects.Duration // default 30 s: life of a write grant; assumed of receivers that state none
-	LeaseGuard   effects.Duration // default 1 s: a holder starts nothing more this long before the lease ends
-	// ReadLeaseMax bounds the life of an offer, renewals included, and how long a receiver believes that one stands.
+	// Bearer means that on these planes every peer that knows an address can store there, so that peers without our
+	// extensions can be served (M5). Only hardware can be like that, and only the simulator has a plane of this kind:
+	// every plane of package runtime requires a proof of identity from each peer. On all other planes peers without our
+	// extensions are refused at once, because data for their grants could never arrive. Bearer requires Leased.
+	Bearer bool
+	// AllocTimeout (pd_alloc_fail_backoff_ttl) is the maximum time for which an allocation request waits for pages;
+	// default 2 s.
+	AllocTimeout effects.Duration
+	// ReplyTimeout is the time limit for a peer's reply; default 5 s. ReplyTimeout must be longer than the peer's
+	// AllocTimeout.
+	ReplyTimeout effects.Duration
+	// Lease is the life of a write grant; default 30 s. A sender assumes this life if a receiver states none.
+	Lease effects.Duration
+	// LeaseGuard is the time before the end of a lease at which its holder stops starting accesses under it; default 1
+	// s.
+	LeaseGuard effects.Duration
+	// ReadLeaseMax bounds the life of an offer, renewals included, and how long a receiver believes that an offer
+	// stands.
 	ReadLeaseMax effects.Duration // default 10 × PullTTL
 	BackoffMin   effects.Duration // default 50 ms
 	BackoffMax   effects.Duration // default 5 s
-	BatchMax     uint32           // default 4096 chunks of a command or a message
-	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and a receiver
-	// takes on one; the smaller of the two counts.
-	Window uint16 // default 1: the next one when the last one was answered
-	// Carries is how many bytes of chunks a request for pages carries itself, at the most, where its receiver takes as
-	// many; 0: none. The driver must be able to copy to and from pages of ours by itself, so no page is in a device.
+	BatchMax     uint32           // default 4096 chunks in one command or message
+	// Window is the number of requests that a sender has in flight on one connection to a receiver's alloc port, and
+	// the number that a receiver accepts on one connection. The smaller of the two values counts. With the default, 1,
+	// the next request is sent when the last one was answered.
+	Window uint16
+	// Carries is the maximum number of bytes of chunks that an allocation request carries itself, if its receiver
+	// accepts as many; 0: none. The driver must be able to copy to and from our pages by itself, so no page may lie in
+	// a device.
 	Carries uint32
 	Wire    protocol.Limits
 }
 
-// Fill puts defaults where nothing is said. A lease lasts as long as ten offers stand.
+// Fill sets defaults where nothing is given. offer is how long an offer stands: by default ReadLeaseMax is ten times as
+// long.
 func (s *Settings) Fill(offer effects.Duration) {
 	kernel.Default(&s.AllocTimeout, 2*effects.Second)
 	kernel.Default(&s.ReplyTimeout, 5*effects.Second)
@@ -50,7 +63,7 @@ func (s *Settings) Fill(offer effects.Duration) {
 	}
 }
 
-// Check says what cannot work.
+// Check returns an error that describes a value that cannot work.
 func (s *Settings) Check() error {
 	switch {
 	case s.Bearer && !s.Leased:
@@ -68,7 +81,7 @@ func (s *Settings) Check() error {
 	return kernel.Countable(kernel.Count{Name: "BatchMax", Value: s.BatchMax})
 }
 
-// Need is that of any rank: a drain, and what is not counted.
+// Need returns the resources that every rank needs: those of a drain, and those that the remaining parts do not count.
 func (s *Settings) Need() kernel.Need {
 	return kernel.Need{Deadlines: 16, Limits: effects.Limits{Sends: 8, Commands: 1, PagesPerBatch: int(s.BatchMax)}}
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// What targets say of a failure, beside its code. All of it is made where something failed.
+// The functions of this file make the reasons that targets give for a failure, beside its code. A reason is made only
+// where something failed.
 
-// An Asker is who is to be told that what it asked for, or offered, is refused.
+// An Asker identifies the sender of a request or an offer, to which a refusal is reported.
 type Asker struct {
 	To       effects.Request
 	Conn     effects.Conn
 	Class    int
-	Extended bool // it knows our codes
+	Extended bool // the sender knows our codes
 }
 
-// Note tells of a refusal here.
+// Note reports a refusal as a fact of this rank.
 func (e *Env) Note(who Asker, peer protocol.UUID, code effects.Code, keys int, why *effects.Why) {
 	fact := effects.Observe{
 		Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys), ID: uint64(who.Conn),
@@ -34,8 +35,8 @@ func (e *Env) Note(who Asker, peer protocol.UUID, code effects.Code, keys int, w
 	e.Out.Observe(fact)
 }
 
-// NoRoom says what a request that waited in vain is short of, of all that has a bound here, and which key is that
-// bound.
+// NoRoom returns which of the bounded resources a pending request lacks, and the configuration key that bounds the
+// resource.
 func (e *Env) NoRoom(q *allocqueue.Row) *effects.Why {
 	all, n := &e.Landings.Bundles, int(q.Keys)
 	layered := all.Layers() > 0 && q.Owner == kernel.OwnerPushTarget
@@ -83,7 +84,7 @@ func (e *Env) NoRoom(q *allocqueue.Row) *effects.Why {
 	return w
 }
 
-// NoPages says that there was no memory for so many chunks.
+// NoPages returns the reason that there is no memory for a number of chunks.
 func NoPages(v *env.Env, keys int) *effects.Why {
 	return &effects.Why{
 		Field: v.Pool.Key(), Ours: Number(v.Pool.Free()) + " of " + Number(v.Pool.Total()) + " pages free",
@@ -91,22 +92,23 @@ func NoPages(v *env.Env, keys int) *effects.Why {
 	}
 }
 
-// UnknownLife says that a message is not from, or not for, a life that shook hands here.
+// UnknownLife returns the reason that a message is not from, or not for, an incarnation that completed a handshake
+// here.
 func UnknownLife() *effects.Why {
 	return &effects.Why{Field: "kvf_inc with kvf_to", Ours: "no pair that shook hands"}
 }
 
-// Cut says that a peer's link is gone, and that it has to shake hands again.
+// Cut returns the reason that the link of a peer is lost, so that the peer has to shake hands again.
 func Cut() *effects.Why {
 	return &effects.Why{Field: "data plane", Theirs: "gone"}
 }
 
-// TooLate says that a loan's time does not suffice.
+// TooLate returns the reason that the remaining time of a read lease is too short.
 func TooLate() *effects.Why {
 	return &effects.Why{Field: "kvf_lease_ns", Ours: "over, or nearly,"}
 }
 
-// endings are what is said of an offer that ended with a code, where the code does not say it.
+// endings contains the reasons for the end of an offer, by code, where the code alone does not explain it.
 //
 //kvferry:table
 var endings = [effects.CodeCount]effects.Why{
@@ -118,7 +120,8 @@ var endings = [effects.CodeCount]effects.Why{
 	effects.Draining:    {Remedy: "use another receiver: this one is shutting down"},
 }
 
-// WhyEnded is what a sender is told of its offer that ended with a code, and what a fetch that read of it says.
+// WhyEnded returns the reason that is given to the sender of an offer that ended with a code, and in the outcome of a
+// fetch that read chunks of the offer.
 func WhyEnded(code effects.Code) *effects.Why {
 	w := effects.Why{}
 	if int(code) < len(endings) {
@@ -127,13 +130,14 @@ func WhyEnded(code effects.Code) *effects.Why {
 	return &w
 }
 
-// Number is a count in words for people.
+// Number formats a count for a message to people.
 func Number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
 
-// At names one entry of a list.
+// At returns the name of one entry of a list, such as "keys[3]".
 func At(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
-// GivenBack notes that a sender gave grants or offers back, and what it says of why.
+// GivenBack reports that a sender gave grants or offers back, with the reason that the sender stated. A code of 0 means
+// that the sender stated no reason; then nothing is reported.
 func (e *Env) GivenBack(
 	class int, peer effects.Incarnation, n int, stage effects.Stage, code uint32, reason []byte,
 ) {
@@ -146,7 +150,7 @@ func (e *Env) GivenBack(
 	})
 }
 
-// PlainPeer says that two kinds met.
+// PlainPeer returns the reason that kvferry and vanilla LMCache were connected with each other.
 func PlainPeer() *effects.Why {
 	return &effects.Why{
 		Field: "kind", Ours: "kvferry (its planes let in who proves an identity)", Theirs: "lmcache",
@@ -154,7 +158,7 @@ func PlainPeer() *effects.Why {
 	}
 }
 
-// Malformed notes that a peer's bytes are no message that belongs here.
+// Malformed reports that a peer's bytes are not a message that is valid here.
 func (e *Env) Malformed(who Asker, stage effects.Stage, err error, body []byte) {
 	why := link.Undecodable(err)
 	if theirs := protocol.Speaker(body, &e.Cfg.Wire); theirs != "" {
@@ -165,7 +169,7 @@ func (e *Env) Malformed(who Asker, stage effects.Stage, err error, body []byte) 
 	e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(who.Conn), Why: &why})
 }
 
-// OtherBatch says that what came has the operation of something else.
+// OtherBatch returns the reason that a message has the operation number of another batch.
 func OtherBatch() *effects.Why {
 	return &effects.Why{
 		Field: "kvf_op", Ours: "of another batch", Theirs: "of this one",
@@ -173,7 +177,7 @@ func OtherBatch() *effects.Why {
 	}
 }
 
-// NoRequest says that a command names no request.
+// NoRequest returns the reason that a command names no request.
 func NoRequest() *effects.Why {
 	return &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request's id"}
 }

@@ -5,15 +5,16 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
 )
 
-// What a message says of each chunk besides its key's bytes: the key's head, and where a page is, in an offer or in the
-// answer to an AllocRequest. Beside that it has at most HeadBytes.
+// Bytes of a message that carries chunks or names their pages. KeyHeadBytes is the size of what precedes each key,
+// PlaceBytes is the size of what names a page in an offer or in the reply to an AllocRequest (a UUID as text, an index,
+// a generation), and HeadBytes bounds everything else in the message.
 const (
 	KeyHeadBytes = 3
-	PlaceBytes   = 38 + 9 + 9 // a UUID as text, an index, a generation
+	PlaceBytes   = 38 + 9 + 9 // UUID as text, index, generation
 	HeadBytes    = 1024
 )
 
-// Fitting says which bound it is by which a put can have so many chunks.
+// Fitting returns the number of chunks that a put can contain, with the configuration key that sets this limit.
 func Fitting(cfg *flow.Config, chunks int) engine.Fits {
 	if chunks < int(cfg.BatchMax) {
 		return engine.Fits{Chunks: chunks, By: "limits.message_bytes"}

@@ -10,61 +10,70 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Row is what each flow has of a put: the command and its chunks, whom they are for, and the question about them
-// that is under way. A put's outcome and its end are two things: after Deliver its row stays until nothing touches
-// its pages and its peer was told what it has to know.
+// A Row is the part of a put that both flows have: the command and its chunks, the peer for which they are, and the
+// request about them that is in flight. The outcome of a put and its end are two events: after Deliver the Row stays
+// until nothing touches the put's pages and the peer has been notified of all that it has to know.
 type Row struct {
 	engine.Op
 	Batch
-	Peer      table.Handle // of the link room; zero: it had no place
-	Where     link.Where   // of the peer
-	Request   table.Handle // zero: belongs to none
+	Peer      table.Handle // in the table of peers; zero: that table was full
+	Where     link.Where   // the peer's address
+	Request   table.Handle // zero: the put belongs to no request
 	Operation uint64
-	Attempt   uint32              // how often it was asked
-	Failed    uint32              // those of them that count against it
-	over      bool                // as in line
-	alone     bool                // as in line
-	turn      uint64              `snap:"skip"` // its place among those that were sent
-	reached   uint64              // the link's attempt when it began to wait for it
-	Conn      effects.Conn        // of the lane it has taken
-	answer    kernel.TimerID      `snap:"set"` // when that which was asked there is overdue
-	Who       effects.Incarnation // whom it asked: what is said of it holds for no other life
-	Us        effects.Incarnation // who we are to it
-	// chunks is how many it asks room for: a breaker lets a put pass that is smaller than the one that opened it. 0: no
-	// breaker holds it up, and it opens none. A put of another flow never waits at its peer, and its flow tries it again.
-	chunks  uint32
-	Listens bool            // that peer takes a last word (commit, withdrawal); the link may be down by then
-	Grant   effects.GrantID // of its peer, under which its pages go
+	Attempt   uint32         // how often the put was sent
+	Failed    uint32         // sent attempts that count as failed
+	over      bool           // counted in the queue's over
+	alone     bool           // in the queue alone
+	turn      uint64         `snap:"skip"` // order in which puts were first sent
+	reached   uint64         // the link's attempt when the put was queued
+	Conn      effects.Conn   // of the lane that the put has taken
+	answer    kernel.TimerID `snap:"set"` // when the reply is overdue
+	// Who is the incarnation of the peer that received the request. What that incarnation said about the put does not
+	// hold for another incarnation (M2).
+	Who effects.Incarnation
+	Us  effects.Incarnation // our identity towards the peer
+	// chunks is the number of chunks for which the put needs room: a circuit breaker lets a put pass that is smaller
+	// than the put that opened the breaker. If chunks is 0, no breaker stops the put, and the put opens none. That is
+	// so for a put of another flow, which never waits at the peer, and which that flow retries.
+	chunks uint32
+	// Listens means that the peer accepts a final message (a commit or a withdrawal). The link may be down by then.
+	Listens bool
+	Grant   effects.GrantID // of the peer, for the put's pages
 	Sent    uint32
 	Skipped uint32
 	Inner
 }
 
-// An Inner is what a put says besides that another flow gives, and no engine does.
+// An Inner contains the additional properties of a put that another flow requested. A put of the engine has none of
+// these.
 type Inner struct {
-	For     kernel.Ref // who hears what becomes of it; none: the engine
-	Layers  uint32     // of a chunk, each of which has a page; 0: each chunk has one
-	Whole   bool       // the keys are of chunks, of which all layers are here, in order; else of layers
+	For kernel.Ref // the row to notify of the result; none: the engine
+	// Layers is the number of layers of a chunk, each of which has a page; 0: each chunk has one page.
+	Layers uint32
+	// Whole means that the keys name chunks, all layers of which are here, in order. Otherwise the keys name layers.
+	Whole   bool
 	Epoch   uint32
 	Opened  effects.GrantID
-	Already []uint32 // what was there already, by place
-	NoRoom  bool     // its peer has no room for it now, or is left alone for that, and nothing of it went
+	Already []uint32 // indices of pages; the peer had their chunks already
+	// NoRoom means that the peer has no room for the put now, or that a circuit breaker is open for this reason. None
+	// of the put was sent.
+	NoRoom bool
 }
 
-// A Batch is the chunks of a put.
+// A Batch contains the keys of a put's chunks.
 type Batch struct {
 	keys       []byte
-	ends       []uint32 // ends[i]: where key i ends in keys
-	LastTokens uint32
+	ends       []uint32 // ends[i] is where key i ends in keys
+	LastTokens uint32   // tokens in the last chunk
 }
 
-// Size is the number of chunks.
+// Size returns the number of chunks.
 func (b *Batch) Size() int { return len(b.ends) }
 
-// KeyBytes is how long all keys are together.
+// KeyBytes returns the length of all keys together.
 func (b *Batch) KeyBytes() int { return len(b.keys) }
 
-// Key is that of chunk i.
+// Key returns the key of chunk i.
 func (b *Batch) Key(i int) []byte {
 	from := uint32(0)
 	if i > 0 {
@@ -73,7 +82,7 @@ func (b *Batch) Key(i int) []byte {
 	return b.keys[from:b.ends[i]]
 }
 
-// Keys is how many keys say what a put has: one for each of its layers, or one for each chunk.
+// Keys returns the number of keys that describe the put: one for each chunk or, if chunks is false, one for each page.
 func (r *Row) Keys(chunks bool) int {
 	if chunks {
 		return r.Size()
@@ -81,7 +90,7 @@ func (r *Row) Keys(chunks bool) int {
 	return len(r.Pages)
 }
 
-// Shape is what LMCache sends for a batch: that of its first object, which may be a short one.
+// Shape returns the shape that LMCache sends for a batch: the shape of the first object, which may be a short chunk.
 func (b *Batch) Shape(l *protocol.Layout) protocol.Shape {
 	if b.Size() == 1 && b.LastTokens < l.Tokens() {
 		if short, err := l.WithTokens(b.LastTokens); err == nil {
@@ -91,19 +100,20 @@ func (b *Batch) Shape(l *protocol.Layout) protocol.Shape {
 	return l.Shape
 }
 
-// Admitted is what a Put has been given before a flow takes it, or why it is to end at once.
+// Admitted contains what a Put has received before its flow starts the put, or the reason that the put ends at once.
 type Admitted struct {
 	engine.Taken
-	Peer table.Handle // of the link room
+	Peer table.Handle // in the table of peers
 	Code effects.Code
 	Why  effects.Why
 
 	chunks uint32
 }
 
-// Admit takes a Put, and gives it its peer, or says no at once. open puts of the flow are there, and one can have fits
-// of these chunks. What is refused here leaves everything as it was; what is refused later has an outcome as any put
-// has, of which the proxy hears.
+// Admit accepts a Put and finds its peer, or refuses the Put and returns false. open is the number of the flow's open
+// puts, and fits is the number of these chunks that one put can contain. A refusal changes nothing. If the Put is
+// accepted but Admitted.Code is not OK, the Put ends at once with an outcome like every accepted put, and counts in the
+// notification to the proxy.
 func Admit(e *flow.Env, t effects.Ticket, c *engine.Put, open int, fits engine.Fits) (Admitted, bool) {
 	taken, ok := e.Commands.Take(&e.Env, t, c, open, fits, e.Draining)
 	a := Admitted{Taken: taken}
@@ -113,14 +123,15 @@ func Admit(e *flow.Env, t effects.Ticket, c *engine.Put, open int, fits engine.F
 	return a, ok
 }
 
-// Carry takes a put of another flow, and gives it its peer, or says why it is to end at once.
+// Carry accepts a put of another flow and finds its peer. If Code of the result is not OK, the put ends at once.
 func Carry(e *flow.Env, c *flow.Carried) (a Admitted) {
 	a.Request, a.Operation, a.Patience = c.Request, e.Commands.Operation(), c.Put.Patience
 	a.meet(e, link.Where(c.Put.Peer), 0)
 	return a
 }
 
-// meet gives a put of so many chunks its peer, or says why it has none. With 0 no breaker holds it up.
+// meet finds the peer of a put with this number of chunks, or sets the code and the reason. If chunks is 0, no circuit
+// breaker stops the put.
 func (a *Admitted) meet(e *flow.Env, w link.Where, chunks uint32) {
 	if a.chunks = chunks; chunks > 0 && e.Breakers.LeftAlone(e.Now, w, chunks) {
 		e.Out.Mark(Marks.PeerBackedOff)
@@ -136,7 +147,7 @@ func (a *Admitted) meet(e *flow.Env, w link.Where, chunks uint32) {
 	}
 }
 
-// Begin makes the row of a put, which ref names; it reuses the memory of the one that was here before.
+// Begin initializes the Row of a put, which ref names. Begin reuses the memory of the Row that was here before.
 func (r *Row) Begin(e *flow.Env, c *engine.Put, a *Admitted, ref kernel.Ref) {
 	*r = Row{
 		Op: engine.Op{Pages: r.Pages}, Inner: Inner{Already: r.Already[:0]},
@@ -153,7 +164,8 @@ func (r *Row) Begin(e *flow.Env, c *engine.Put, a *Admitted, ref kernel.Ref) {
 	}
 }
 
-// Meet notes which life of its peer a put is about to speak to, and returns what that has said of itself.
+// Meet records the incarnation of the peer to which the put is about to be sent, and returns what that incarnation said
+// in its handshake.
 func (r *Row) Meet(e *flow.Env) *link.Incarnation {
 	of := e.Links.Of(r.Peer)
 	_, r.Who = of.Link()
@@ -161,24 +173,25 @@ func (r *Row) Meet(e *flow.Env) *link.Incarnation {
 	return of
 }
 
-// Met says whether the link is up to the life that a put was sent to.
+// Met reports whether the link is up to the incarnation to which the put was sent (M2).
 func (r *Row) Met(e *flow.Env) bool {
 	state, _ := e.Links.Outbound(r.Peer).State()
 	_, who := e.Links.Of(r.Peer).Link()
 	return state == link.Ready && who == r.Who
 }
 
-// Send asks the peer on the lane that was taken; answered is told of the answer, overdue when there is none in time.
-// The end of the body is for the bytes of the pages that it carries.
+// Send sends a request on the lane that the put has taken, and starts the timer for the reply. The reply goes to
+// answered, the timeout to overdue. The driver copies the bytes of the pages in carries to the end of the body.
 func (r *Row) Send(e *flow.Env, body []byte, carries []effects.Page, answered, overdue kernel.Ref) {
 	e.Out.Send(effects.Send{Corr: e.Corrs.Open(answered), Conn: r.Conn, Body: e.Out.Cut(body), Carries: carries})
 	e.Timers.Set(&r.answer, e.Now.Add(e.Cfg.ReplyTimeout), overdue)
 }
 
-// HangUp closes the lane that was taken, so that a late answer can never be taken for the next one's.
+// HangUp closes the lane that the put has taken, so that a late reply is never taken for the reply to the next request.
 func (r *Row) HangUp(e *flow.Env, lane link.Lane) { e.Links.CloseTaken(&e.Env, r.Peer, lane, r.Conn) }
 
-// Outcome gives the put its one outcome, without its memory if something still touches that.
+// Outcome delivers the put's one outcome. If held is set, something still touches the put's memory, and Return follows
+// later.
 func (r *Row) Outcome(e *flow.Env, code effects.Code, held bool, stage effects.Stage) {
 	out := effects.Deliver{Code: code, Held: held}
 	if code == effects.OK {
@@ -201,7 +214,7 @@ func (r *Row) Outcome(e *flow.Env, code effects.Code, held bool, stage effects.S
 	e.Commands.Leave(&e.Env, r.Request, uint32(r.Size()), code)
 }
 
-// Return gives the memory back apart from the outcome.
+// Return gives the memory back after an outcome with held set.
 func (r *Row) Return(e *flow.Env) {
 	if r.For.Owner == kernel.OwnerNone {
 		r.Op.Return(&e.Env)
@@ -211,7 +224,7 @@ func (r *Row) Return(e *flow.Env) {
 	e.Told = append(e.Told, flow.Told{For: r.For, Returned: true})
 }
 
-// LetGo ends the row, which its flow then removes.
+// LetGo releases everything that the Row has. The flow then removes the Row.
 func (r *Row) LetGo(e *flow.Env) {
 	r.MustBeOver()
 	e.Timers.Stop(&r.Timer)
@@ -225,8 +238,9 @@ func (r *Row) LetGo(e *flow.Env) {
 	r.keys, r.ends, r.Pages = table.ShedBytes(r.keys), table.Shed(r.ends), table.Shed(r.Pages)
 }
 
-// inVain says whether a put need not wait any longer behind a gate that is not open. Where nobody is there each
-// waits for one attempt that is younger than itself, so who comes later finds who started meanwhile.
+// inVain reports whether a put need not wait any longer for a link that is not open. If nobody listens at the peer's
+// address, each put waits for one connection attempt that began after the put was queued, so that a peer that starts in
+// the meantime is found.
 func (r *Row) inVain(e *flow.Env, g link.Gate) bool {
 	switch g {
 	case link.GateUnfit:
@@ -242,8 +256,8 @@ func (r *Row) inVain(e *flow.Env, g link.Gate) bool {
 	return false
 }
 
-// TooLate is the code of a put whose time is over while it waits for its peer: what became of the link, if it is
-// known.
+// TooLate returns the code of a put that has run out of time while it waited for its peer: the cause of the link's
+// failure if that is known, else Expired.
 func (r *Row) TooLate(e *flow.Env) effects.Code {
 	if state, cause := e.Links.Outbound(r.Peer).State(); state != link.Ready && cause != effects.OK {
 		r.BlameAs(cause, e.Links.Outbound(r.Peer).Why())
@@ -252,12 +266,12 @@ func (r *Row) TooLate(e *flow.Env) effects.Code {
 	return effects.Expired
 }
 
-// OutOfTime is what is said of any put whose time is over.
+// OutOfTime returns the reason for any put that has run out of time.
 func (r *Row) OutOfTime() effects.Why {
 	return effects.Why{Field: "put_timeout", Ours: r.Patience.String(), Theirs: "no answer"}
 }
 
-// OutOfTimeWaiting is what is said of one that waited for its peer.
+// OutOfTimeWaiting returns the reason for a put that has run out of time while it waited for its peer.
 func (r *Row) OutOfTimeWaiting(e *flow.Env) effects.Why {
 	w := r.OutOfTime()
 	switch state, _ := e.Links.Outbound(r.Peer).State(); {
@@ -271,7 +285,7 @@ func (r *Row) OutOfTimeWaiting(e *flow.Env) effects.Why {
 	return w
 }
 
-// Malformed notes that a peer's answer makes no sense.
+// Malformed records and reports that a peer's reply is not valid.
 func (r *Row) Malformed(e *flow.Env, stage effects.Stage, why effects.Why) {
 	r.Blame(effects.Malformed, why)
 	why.Addr, why.Peer, why.Stage = r.Where.Addr(), r.Who, stage

@@ -1,12 +1,12 @@
 package put
 
-// A State is where a put stands, for those who count what was tried. It decides nothing.
+// A State is the state of a put, for statistics about what was tried. No decision depends on it.
 type State uint8
 
-// States of puts, of either flow. A put that has its outcome stays until nothing touches its pages and its peer knows
-// what it has to: it goes on through the same states, as a delivered one.
+// States of puts, of either flow. A put that has its outcome stays until nothing touches its pages and its peer has
+// been notified of all that it has to know. Meanwhile the put passes through the same states, as a delivered put.
 const (
-	Gone State = iota // what was meant is no more, or never was
+	Gone State = iota // the put no longer exists, or never did
 	Waiting
 	Asking
 	Moving
@@ -18,7 +18,7 @@ const (
 	delivered
 )
 
-// StateNames are the names of the states, in their order.
+// StateNames returns the names of the states, in their order.
 func StateNames() []string {
 	return []string{"gone",
 		"put waiting", "put asking", "put moving", "put settling", "put committing", "put confirming",
@@ -27,7 +27,7 @@ func StateNames() []string {
 		"delivered put committing", "delivered put confirming", "delivered put offering", "delivered put offered"}
 }
 
-// State is that of a put that is in a phase of its flow.
+// State returns the state of a put that is in this phase of its flow.
 func (r *Row) State(phase State) State {
 	if r.Delivered() {
 		return phase + delivered - Waiting

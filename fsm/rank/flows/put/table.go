@@ -7,34 +7,38 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Table has the puts of one flow, and the lines in which they wait for the lanes of their peers. Who is in a line
-// leaves it before its row ends.
+// A Table contains the puts of one flow, and the queues in which they wait for the lanes of their peers. A put must
+// leave its queue before its row is removed.
 type Table[P any, R Of[P]] struct {
 	table.Slab[P]
-	lines []line // by the slot of the outbound peer
-	sent  uint64 `snap:"skip"` // puts, on alloc lanes
+	lines []line // indexed by the slot of the outbound peer
+	sent  uint64 `snap:"skip"` // number of puts sent on alloc lanes
 }
 
-// Of is a flow's own row, which has a Row in it.
+// Of is the constraint for a flow's own row type, which contains a Row.
 type Of[P any] interface {
 	*P
 	Base() *Row
 }
 
-// A line is the puts that wait for the lanes of one peer, oldest first.
+// A line contains the queues of puts that wait for the lanes of one peer, oldest first.
 type line struct {
-	first table.List   // to be asked, on the alloc lane
-	alone table.List   // no longer to be asked: a breaker has opened for them, and they are to be stopped
-	last  table.List   // to say a last word, on the commit lane
-	over  int          // of those: whose engine has everything back, so a drain need not wait for a peer out of reach
-	lost  effects.Conn `snap:"skip"` // whose end was told last to one that was in flight on it
-	// opens is how often breakers had opened when first was last searched for puts that they stop: no other put in it is
-	// stopped before one opens again.
+	first table.List // to be sent on the alloc lane
+	// alone contains puts that are not to be sent any more: a circuit breaker has opened for them, and their flow stops
+	// them.
+	alone table.List
+	last  table.List // with a final message to send on the commit lane
+	// over counts the puts in last for which the engine has everything back, so that a drain need not wait for a peer
+	// that cannot be reached.
+	over int
+	lost effects.Conn `snap:"skip"` // the connection that Charge last charged a put for
+	// opens is the value of Breakers.Opens when first was last searched for puts that a breaker stops. No other put in
+	// first is stopped before a breaker opens again.
 	opens uint64 `snap:"skip"`
 }
 
-// Emptied has room for so many puts, and a line for each of so many peers, in the memory of t, which is not used any
-// more.
+// Emptied returns an empty Table for this number of puts and of peers. Emptied reuses the memory of t, which must not
+// be used afterwards.
 func (t *Table[P, R]) Emptied(puts, peers uint32) Table[P, R] {
 	return Table[P, R]{Slab: t.Slab.Emptied(int(puts)), lines: table.Zeroed(t.lines, int(peers))}
 }
@@ -43,8 +47,9 @@ func (t *Table[P, R]) row(h table.Handle) *Row { return R(t.Get(h)).Base() }
 
 func (t *Table[P, R]) line(peer table.Handle) *line { return &t.lines[peer.Slot()] }
 
-// Queue puts a put in line for the alloc lane: at the end, or, if it was sent before, where it stood among those that
-// were sent and are back as well.
+// Queue appends a put to the queue for the alloc lane. A put that was sent before returns to its position among the
+// puts that were sent and are back, ahead of the puts that were never sent. A put that a circuit breaker stops goes to
+// the queue alone.
 func (t *Table[P, R]) Queue(e *flow.Env, h table.Handle) {
 	r := t.row(h)
 	r.reached = e.Links.Outbound(r.Peer).Attempt()
@@ -68,10 +73,10 @@ func (t *Table[P, R]) Queue(e *flow.Env, h table.Handle) {
 	t.Insert(q, h, before)
 }
 
-// First is who is next on a peer's alloc lane; zero: nobody waits for it.
+// First returns the put that is next on a peer's alloc lane, or zero if no put waits for that lane.
 func (t *Table[P, R]) First(peer table.Handle) table.Handle { return t.line(peer).first.Front() }
 
-// Unqueue takes a put out of that line.
+// Unqueue removes a put from the queue for the alloc lane.
 func (t *Table[P, R]) Unqueue(h table.Handle) {
 	r := t.row(h)
 	if of := t.line(r.Peer); r.alone {
@@ -82,8 +87,8 @@ func (t *Table[P, R]) Unqueue(h table.Handle) {
 	}
 }
 
-// InVain is a put that waits for a peer whose gate is not open, and need not any longer: its flow stops it with this
-// code. Zero: there is none.
+// InVain returns a put that waits in vain for a peer without an open link, and the code with which its flow stops the
+// put. InVain returns zero if there is none.
 func (t *Table[P, R]) InVain(e *flow.Env, peer table.Handle) (table.Handle, effects.Code) {
 	h := t.First(peer)
 	if h == 0 {
@@ -98,9 +103,10 @@ func (t *Table[P, R]) InVain(e *flow.Env, peer table.Handle) (table.Handle, effe
 	return h, cause
 }
 
-// Refused leaves the address of a put's peer alone if that answered that it has nothing to give for the time being, and
-// says whether it does: puts that wait behind this one are then to be stopped, as LeftAlone says. A peer that had no
-// memory for this put may have some for a smaller one; other refusals hold for all.
+// Refused handles the refusal of a put. If the code means that the peer has nothing to give for the time being, Refused
+// opens the circuit breaker of the peer's address and returns true: the puts that wait behind this put are then to be
+// stopped, as LeftAlone says. A peer without memory for this put may have memory for a smaller put; refusals for other
+// reasons hold for all puts.
 func (r *Row) Refused(e *flow.Env, code effects.Code, said string) bool {
 	least := uint32(0)
 	if code == effects.NoMemory {
@@ -114,9 +120,10 @@ func (r *Row) Refused(e *flow.Env, code effects.Code, said string) bool {
 	return true
 }
 
-// LeftAlone returns a put that waits for a peer whose breaker is open for it, whichever put opened it; its flow stops
-// it as BackedOff. Zero: there is none. The peer may have said that it is full since the put was given, and since it
-// was sent, if its answer was lost: so no put waits for a lane while a breaker is open for it.
+// LeftAlone returns a put that waits for a peer and for which the peer's circuit breaker is open, whichever put opened
+// the breaker. The flow stops the put as BackedOff. LeftAlone returns zero if there is none. The peer may have reported
+// that it is full after the put was given, or after the put was sent if the reply was lost. Therefore no put waits for
+// a lane while a breaker is open for the put.
 func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
 	of := t.line(peer)
 	if of.opens != e.Breakers.Opens() {
@@ -137,7 +144,7 @@ func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
 	return h
 }
 
-// isLeftAlone says whether a breaker is open for a put, and notes that it is to be stopped then.
+// isLeftAlone reports whether a circuit breaker is open for a put. If so, isLeftAlone marks the put to be stopped.
 func isLeftAlone(e *flow.Env, r *Row) bool {
 	if r.chunks == 0 || !e.Breakers.LeftAlone(e.Now, r.Where, r.chunks) {
 		return false
@@ -147,8 +154,8 @@ func isLeftAlone(e *flow.Env, r *Row) bool {
 	return true
 }
 
-// MayStop says whether this step may stop one more of those that wait for a peer; if not, their flow is told of the
-// peer again in the next one. That one has work for one at least, so they all end.
+// MayStop reports whether this step has work to stop one more of the puts that wait for a peer. If not, the flow is
+// signaled for the peer again in the next step, which has work for at least one put; so all of them end.
 func (t *Table[P, R]) MayStop(e *flow.Env, h table.Handle) bool {
 	r := t.row(h)
 	if !e.Work.Left() {
@@ -159,8 +166,8 @@ func (t *Table[P, R]) MayStop(e *flow.Env, h table.Handle) bool {
 	return true
 }
 
-// MaySend says whether this step has work to ask or offer one more; if not, its flow is told of the peer again in the
-// next one. Who is sent is counted then.
+// MaySend reports whether this step has work to send one more put. If not, the flow is signaled for the peer again in
+// the next step. The work is counted when the put is sent.
 func (t *Table[P, R]) MaySend(e *flow.Env, h table.Handle) bool {
 	if !e.Work.Left() {
 		e.Out.Mark(Marks.AsksCut)
@@ -170,14 +177,14 @@ func (t *Table[P, R]) MaySend(e *flow.Env, h table.Handle) bool {
 	return true
 }
 
-// QueueLast puts a put in line for the commit lane, with its last word. over says whether its engine has its outcome,
-// and its memory; Over says so later.
+// QueueLast appends a put to the queue for the commit lane, with its final message. over says whether the engine has
+// the put's outcome and its memory; Over changes this later.
 func (t *Table[P, R]) QueueLast(h table.Handle, over bool) {
 	t.PushBack(&t.line(t.row(h).Peer).last, h)
 	t.Over(h, over)
 }
 
-// Over says anew whether the engine of a put in that line has all that it is owed.
+// Over sets whether the engine of a put in the queue for the commit lane has everything back.
 func (t *Table[P, R]) Over(h table.Handle, over bool) {
 	r := t.row(h)
 	if r.over == over {
@@ -191,13 +198,14 @@ func (t *Table[P, R]) Over(h table.Handle, over bool) {
 	}
 }
 
-// UnqueueLast takes it out of that line.
+// UnqueueLast removes a put from the queue for the commit lane.
 func (t *Table[P, R]) UnqueueLast(h table.Handle) {
 	t.Over(h, false)
 	t.Unlink(&t.line(t.row(h).Peer).last, h)
 }
 
-// TakeLast takes the first out of that line if the lane is free, which is its own then. The link is up.
+// TakeLast removes the first put from the queue for the commit lane and takes the lane for it. TakeLast returns zero if
+// the queue is empty or the lane is not free. The link must be up.
 func (t *Table[P, R]) TakeLast(e *flow.Env, peer table.Handle) (table.Handle, effects.Conn) {
 	q := &t.line(peer).last
 	h := q.Front()
@@ -212,9 +220,10 @@ func (t *Table[P, R]) TakeLast(e *flow.Env, peer table.Handle) (table.Handle, ef
 	return h, conn
 }
 
-// Left counts what a drain waits for. A put that is over, and only has a last word to say to a peer out of reach, is
-// none of it: the peer's lease says the same, in time. That is known for each of the peers, of which there are at most
-// tables.peers: no put is looked at, however many a drain finds, and in however many steps.
+// Left returns the number of puts that a drain waits for. A put that is over, and only has a final message to send to a
+// peer that cannot be reached, is not counted, because the end of the peer's lease has the same effect in time. The
+// count is kept for each peer, of which there are at most tables.peers. So no put is visited, however many puts a drain
+// finds and however many steps it takes.
 func (t *Table[P, R]) Left(e *flow.Env) int {
 	left := t.Len()
 	for i := range t.lines {

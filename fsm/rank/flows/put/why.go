@@ -8,9 +8,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 )
 
-// What sources say of a failure, beside its code. All of it is made where something failed.
+// The functions of this file make the reasons that sources give for a failure, beside its code. A reason is made only
+// where something failed.
 
-// Said is what a peer's code says beside itself: its words, or that it has none.
+// Said returns the reason that a peer gave for a code: the peer's text, or that none was given.
 func Said(reason []byte) effects.Why {
 	if len(reason) == 0 {
 		return effects.Why{Field: "kvf_reason", Theirs: "not given"}
@@ -20,13 +21,14 @@ func Said(reason []byte) effects.Why {
 
 func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
 
-// AtStage is w, at a stage.
+// AtStage returns w with its stage set to s.
 func AtStage(s effects.Stage, w effects.Why) effects.Why {
 	w.Stage = s
 	return w
 }
 
-// RefusalOf is what a refusal says. One without words, as of a plain receiver, says no more than that it is one.
+// RefusalOf returns the reason for a refusal with this text. A refusal without text, for example of a vanilla receiver,
+// only tells that the allocation failed.
 func RefusalOf(words string) effects.Why {
 	if words == "" {
 		return effects.Why{Field: "alloc_failed", Theirs: "true"}
@@ -34,17 +36,17 @@ func RefusalOf(words string) effects.Why {
 	return effects.Why{Said: words}
 }
 
-// full says whether an answer means that the receiver has nothing to give, to anybody, for the time being.
+// full reports whether a code means that the receiver has nothing to give to any sender for the time being.
 func full(code effects.Code) bool {
 	return code == effects.NoMemory || code == effects.TooMany || code == effects.Draining
 }
 
-// passing says whether what a receiver lacked may be there later.
+// passing reports whether a code means that the receiver lacks something now but may have it later.
 func passing(code effects.Code) bool {
 	return code == effects.NoMemory || code == effects.TooMany || code == effects.BackedOff
 }
 
-// HungUp is what is said of a put whose question got no answer, as often as it was asked.
+// HungUp returns the reason for a put that got no reply in any of its attempts.
 func HungUp(e *flow.Env, code effects.Code) effects.Why {
 	w := link.HungUp(code, e.Cfg.ReplyTimeout)
 	if w.Ours != "" {
@@ -53,7 +55,8 @@ func HungUp(e *flow.Env, code effects.Code) effects.Why {
 	return w
 }
 
-// NoAnswer names the cause for the engine: we closed the lane because time was up.
+// NoAnswer returns the code that the engine receives when no reply arrived: Closed becomes Expired, because this rank
+// closed the lane when the time was over.
 func NoAnswer(code effects.Code) effects.Code {
 	if code == effects.Closed {
 		return effects.Expired
