@@ -63,7 +63,7 @@ const (
 )
 
 // Emptied returns a Source without puts. It has room for the given number of puts to the given number of peers,
-// and for the given number of puts carried for other flows. It reuses the memory of f, which must not be used
+// and for the given number of puts carried for other flows. The memory of f is reused, so f must not be used
 // afterwards. seed is a secret of this rank.
 func (f *Source) Emptied(puts, carried, peers uint32, seed uint64) Source {
 	return Source{
@@ -220,8 +220,8 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// stopLeftAlone ends the puts that wait for a peer whose breaker is open. Nothing of these puts has been sent, so
-// their memory is returned with the outcome. It returns false if some are left for the next step.
+// stopLeftAlone ends the puts that wait for a peer with an open breaker. Nothing of these puts has been sent, so
+// their memory is returned with the outcome, and returns false if some are left for the next step.
 func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
 		if !f.puts.MayStop(e, h) {
@@ -261,7 +261,7 @@ func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	f.stop(e, h, p, code)
 }
 
-// Abort ends a put early. It returns false if the put has its outcome already.
+// Abort ends a put early, and returns false if the put has its outcome already.
 func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	h := ref.Subject
 	p := f.puts.Get(h)

@@ -43,8 +43,8 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	if p.For.Owner != kernel.OwnerNone && p.Opened == 0 {
-		// A request that waits for pages would hold up the layers behind it, which need no pages and whose end
-		// may be what frees some. So the request does not wait, and the flow of the put tries again.
+		// A request that waits for pages would hold up the layers behind it, which need no pages and which may
+		// free some when they end. So the request does not wait, and the flow of the put tries again.
 		m.Ext.PatienceNS = 0
 	}
 	if p.Layers > 0 && !p.chunks {
@@ -95,7 +95,7 @@ func (f *Source) onTaken(e *flow.Env, h table.Handle, p *outgoing) {
 	f.end(e, h, p)
 }
 
-// senseless ends a put whose request was answered by a reply that does not match the request.
+// senseless ends a put after a reply that does not match the request.
 func (f *Source) senseless(e *flow.Env, h table.Handle, p *outgoing) {
 	e.Out.Mark(put.Marks.ReplySenseless)
 	theirs := strconv.Itoa(len(f.reply.RemoteIndexes)) + " pages and " + strconv.Itoa(len(f.reply.AlreadySent)) +
@@ -109,7 +109,7 @@ func (f *Source) senseless(e *flow.Env, h table.Handle, p *outgoing) {
 	f.fail(e, h, p, effects.Malformed)
 }
 
-// fits reports whether the put can be sent to the peer's present incarnation, and otherwise why not. It also sets
+// fits reports whether the put can be sent to the peer's present incarnation, or else the reason. It also sets
 // whether the put names chunks or layers.
 func (p *outgoing) fits(e *flow.Env) (why effects.Why, fits bool) {
 	of := e.Links.Of(p.Peer)

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// plan turns f.reply into pairs of pages. It returns false if the reply does not fit the request.
+// plan turns f.reply into pairs of pages, and returns false if the reply does not fit the request.
 func (f *Source) plan(of *link.Incarnation, p *outgoing) bool {
 	f.pairs, f.layers = f.pairs[:0], f.layers[:0]
 	ok := f.match(of, p)
@@ -24,7 +24,7 @@ func (f *Source) plan(of *link.Incarnation, p *outgoing) bool {
 	return ok
 }
 
-// match pairs each chunk with the page that the reply names for it. It returns false if the reply's lists do not
+// match pairs each chunk with the page that the reply names for it, and returns false if the reply's lists do not
 // cover the chunks exactly, or name a page that the peer has not listed.
 func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	m := &f.reply

@@ -30,8 +30,7 @@ type TargetConfig struct {
 	WholeChunks bool // a layerwise request must name all layers of each chunk
 }
 
-// Emptied returns a Target that has granted nothing. It reuses the memory of t, which must not be used
-// afterwards.
+// Emptied returns a Target that has granted nothing. The memory of t is reused, so t must not be used afterwards.
 func (t *Target) Emptied(cfg TargetConfig) Target {
 	return Target{cfg: cfg, message: t.message, reply: t.reply}
 }
@@ -48,7 +47,7 @@ func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Serves reports that the Target takes each message of the alloc channel that no other flow takes by its tag.
+// Serves reports that the Target takes each message of the alloc channel that no other flow takes by tag.
 func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelAlloc
 }
@@ -231,7 +230,7 @@ func (t *Target) again(
 	return t.stillWaits(e, ev, who, peer, operation, request)
 }
 
-// stillWaits gives the retry of a waiting request the queue place of the first attempt. It returns false if no
+// stillWaits gives the retry of a waiting request the queue place of the first attempt, and returns false if no
 // such request waits.
 func (t *Target) stillWaits(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
@@ -250,8 +249,8 @@ func (t *Target) stillWaits(
 	return true
 }
 
-// refuseOther refuses a request with an operation id that belongs to another batch. Another message used this sender's
-// operation id before, and the pages that the request would write are not the pages that were granted.
+// refuseOther refuses a request with an operation id that belongs to another batch. Another message used this
+// sender's operation id before, and the pages that the request would write are not the pages that were granted.
 func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
 	e.Out.Mark(flow.Marks.AllocRefused)
 	t.refuse(e, who, len(t.message.Keys), effects.Mismatch, flow.OtherBatch())
@@ -271,7 +270,7 @@ func (t *Target) refuseWaiting(
 	e.Pending.Remove(&e.Env, h)
 }
 
-// Try serves a waiting request when its turn has come, if its pages are free.
+// Try serves a waiting request when its turn has come, if the pages are free.
 func (t *Target) Try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall) {
 	if !e.MayFit(q) {
 		return allocqueue.Short, q.Lacks

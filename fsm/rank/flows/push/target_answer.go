@@ -195,8 +195,8 @@ func (t *Target) refuse(e *flow.Env, who flow.Asker, keys int, code effects.Code
 	e.Out.Reply(effects.Reply{Request: who.To, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// quiet returns when a grant ends by itself. For a sender without our extensions, on a plane whose stores this
-// rank does not observe, that is only when Residual has passed as well: a write of that sender may land until
+// quiet returns when a grant ends by itself. For a sender without our extensions, on a plane where this rank does
+// not observe the stores, that is only when Residual has passed as well: a write of that sender may land until
 // then, and no event reports it (rule M5).
 func (t *Target) quiet(peer effects.Incarnation, ends effects.Time) effects.Time {
 	if peer == (effects.Incarnation{}) {
