@@ -41,13 +41,17 @@ type SourceConfig struct {
 	RenewURL  []byte           // the address for renewals; empty: no renewals
 }
 
+// An outgoing is the row of one put. The row stays until the put has its outcome, no message about the put is to
+// be sent, and none of its pages is leased.
 type outgoing struct {
 	put.Row
-	phase     sourcePhase
-	id        protocol.PullID // the id by which the reader's done message names the offer
-	lease     lease.Owner     // the read lease of the put's pages
-	read      bool            // the reader reported that all chunks were read
-	withdrawn bool            // the offer was taken back, and the peer has yet to be notified
+	phase sourcePhase
+	id    protocol.PullID // the id by which the reader's done message names the offer
+	// lease is the read lease of the put's pages. Invariant: while the lease is out, the pages are not returned
+	// to the engine (M8).
+	lease     lease.Owner
+	read      bool // the reader reported that all chunks were read
+	withdrawn bool // the offer was taken back, and the peer has yet to be notified
 	// The reader has once refused the offer as expired, because its comparison of the two clocks was old, and
 	// compares anew. The repetition counts as no attempt. With a limit of one attempt, puts that are rarer than
 	// the time for which a comparison is good would otherwise always fail.

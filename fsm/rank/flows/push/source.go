@@ -41,9 +41,12 @@ type Source struct {
 type outgoing struct {
 	put.Row
 	phase    sourcePhase
-	aborting bool         // the grant is to be given back and not committed
-	asked    effects.Time // when the answered attempt was sent: the lease counts from then (M4)
-	// when the first attempt was sent: the reply to a later one may repeat the reply to the first
+	aborting bool // the grant is to be given back and not committed
+	// asked is the time at which the attempt in flight, or the answered one, was sent. Invariant: no write is
+	// submitted later than asked plus the lease, less LeaseGuard (M4).
+	asked effects.Time
+	// since is the time at which the first attempt was sent: the reply to a later attempt may repeat the reply to
+	// the first.
 	since    effects.Time `snap:"skip"`
 	transfer transfer.Transfer
 	carried  bool // the last request carried the chunks themselves

@@ -25,7 +25,7 @@ type Target struct {
 type TargetConfig struct {
 	ReplyForm        protocol.ReplyForm
 	TrustUncommitted bool // chunks of senders without our extensions are readable without a commit
-	// how long after its deadline a write of a sender without our extensions may land (M5)
+	// Residual is how long after its deadline a write of a sender without our extensions may land (M5).
 	Residual    effects.Duration
 	WholeChunks bool // a layerwise request must name all layers of each chunk
 }

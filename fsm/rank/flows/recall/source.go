@@ -56,7 +56,8 @@ type row struct {
 	asked effects.Time        // when the attempt in flight, or the answered one, was sent (M4)
 	since effects.Time        `snap:"skip"` // when the first attempt was sent: the lease may be as old
 	grant effects.GrantID     // the grant of the lease; zero: none
-	// when the right to read ends, less the guard: a read that ends later is not believed (M4)
+	// until is the time at which the right to read ends, less the guard. Invariant: on a leased plane a read that
+	// ends later is not believed (M4).
 	until effects.Time
 	hits  uint32 // the number of chunks that are read
 	read  transfer.Transfer
