@@ -16,11 +16,11 @@ type fate struct {
 // Lose condemns the present offers of a class, because their pages cannot be reached.
 func (d *Deferred) Lose(class int) { d.losses.Add(class) }
 
-// Lost reports whether an offer is condemned: no new read of it begins.
+// Lost reports whether an offer is condemned, so that no new read may begin.
 func (d *Deferred) Lost(o *Kept) bool { return o.gone != effects.OK || d.losses.Over(o.Class, o.born) }
 
-// Condemn condemns one offer. The fetches that read it are ended over several steps, because there may be any
-// number of them.
+// Condemn condemns one offer. The fetches that read from the offer are ended over several steps, because there
+// may be any number of fetches.
 func (d *Deferred) Condemn(h table.Handle, code effects.Code) {
 	if o := d.rows.Get(h); o.gone == effects.OK {
 		o.gone = code

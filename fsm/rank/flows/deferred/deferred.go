@@ -1,13 +1,12 @@
 // Package deferred keeps offers whose chunks stay with their senders until the engine fetches them, and carries
 // out the fetches. [Deferred] is the table of kept offers. [Fetches] is the table of Fetch commands: a fetch
-// waits until all of its chunks are known and their senders can be reached, and then reads them through staging
-// pages (package staging). The package encodes and decodes no message: the flows pull and p2p insert offers as
-// values, and report each offer that has ended to its sender.
+// waits until all of its chunks are known and all senders can be reached, and then reads the chunks through
+// staging pages (package staging). The package encodes and decodes no message: the flows pull and p2p insert
+// offers as values, and report each offer that has ended to its sender.
 //
-// A caller may rely on this: an offer ends once, and only when none of its chunks is left and no fetch reads it,
-// so the pages are the sender's own again from then on and not before (M2). A chunk that was offered for another
-// request is read and not used up (M7). The offers of one sender cannot take the room that is left for another
-// sender's.
+// A caller may rely on this: an offer ends once, and only when no chunk is left and no fetch is reading, so the
+// pages are the sender's own again from then on and not before (M2). A chunk that was offered for another request
+// is read and not used up (M7). The offers of one sender cannot take the room that is left for another sender's.
 //
 // Example of an offer of two chunks for request r:
 //
@@ -49,11 +48,11 @@ type Config struct {
 	LeadMin   effects.Duration
 }
 
-// A Kept is one kept offer. It uses no page of this rank; each of its chunks is a location of the chunk's key in
-// the store. A chunk leaves the offer when the request for which it was offered has fetched it, successfully or
-// not. All remaining chunks leave when the request is abandoned, when the sender takes the offer back or cannot
-// be reached, and when the lease is over by this rank's clock. The offer is over when its last chunk has left and
-// no fetch reads any of them; then its sender is notified, once.
+// A Kept is one kept offer. A kept offer uses no page of this rank; each chunk is a location of the chunk's key
+// in the store. A chunk leaves the offer when the request for which it was offered has fetched it, successfully
+// or not. All remaining chunks leave when the request is abandoned, when the sender takes the offer back or
+// cannot be reached, and when the lease is over by this rank's clock. The offer is over when the last chunk has
+// left and no fetch is reading; then the sender is notified, once.
 type Kept struct {
 	Class int
 	Peer  effects.Incarnation
@@ -168,7 +167,7 @@ func (d *Deferred) Watch(v *env.Env, h table.Handle, renews bool) {
 	v.Timers.Set(&o.timer, at, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindOffer, Subject: h})
 }
 
-// Due handles the deadline of an offer. renew is true if the offer should be renewed now, and false if its time
+// Due handles the deadline of an offer. renew is true if the offer should be renewed now, and false if the time
 // is over.
 func (d *Deferred) Due(v *env.Env, h table.Handle) (class int, renew bool) {
 	o := d.rows.Get(h)
@@ -234,7 +233,8 @@ func (d *Deferred) leave(v *env.Env, s *store.Store, h table.Handle, item uint32
 	d.maybeOver(v, h, o)
 }
 
-// Drop removes all remaining chunks of an offer. If fetches read the offer, it is over when they have ended.
+// Drop removes all remaining chunks of an offer. If fetches read from the offer, the offer is over when the
+// fetches have ended.
 func (d *Deferred) Drop(v *env.Env, s *store.Store, h table.Handle, code effects.Code) {
 	for i := 0; ; i++ {
 		o := d.rows.Get(h) // With the last chunk the offer may be removed.

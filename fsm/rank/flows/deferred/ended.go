@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An End describes an offer that has ended: no chunk of it is left, and no fetch reads it.
+// An End describes an offer that has ended: no chunk is left, and no fetch is reading.
 type End struct {
 	Class int
 	// Operation, Address and Over are those of the offer; see Kept.
@@ -28,7 +28,7 @@ type Done struct {
 	Missing uint32
 }
 
-// maybeOver ends an offer if no chunk of it is left and no fetch reads it. Invariant: only then are the pages the
+// maybeOver ends an offer if no chunk is left and no fetch is reading. Invariant: only then are the pages the
 // sender's own again (M2).
 func (d *Deferred) maybeOver(v *env.Env, h table.Handle, o *Kept) {
 	if o.Left > 0 || o.readers > 0 {

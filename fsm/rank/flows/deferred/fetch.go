@@ -33,9 +33,9 @@ func (f *Fetches) Emptied(cfg staging.Config, timeout effects.Duration) Fetches 
 	return Fetches{timeout: timeout, rows: f.rows.Emptied(int(cfg.FetchesMax)), plan: f.plan, pipe: f.pipe.Emptied(cfg)}
 }
 
-// A fetch is one Fetch command. It waits until all of its chunks are known and the senders that have them can be
-// reached; meanwhile it reserves nothing. Then the pipeline carries it out, and the row keeps what has to be
-// updated when the fetch ends.
+// A fetch is one Fetch command. A fetch waits until all chunks are known and the senders that have the chunks can
+// be reached; meanwhile the fetch reserves nothing. Then the pipeline carries the fetch out, and the row keeps
+// what has to be updated when the fetch ends.
 type fetch struct {
 	ticket   effects.Ticket
 	running  bool
@@ -74,7 +74,7 @@ func (f *fetch) key(i int) []byte {
 	return f.keys[from:f.ends[i]]
 }
 
-// Open inserts a Fetch and starts it, or lets it wait for its chunks.
+// Open inserts a Fetch, and starts it unless the fetch has to wait for chunks.
 func (x *Fetches) Open(
 	v *env.Env, s *store.Store, d *Deferred, r *outcomes.Requests, l *link.Links, t effects.Ticket, c *engine.Fetch,
 ) {
@@ -105,8 +105,8 @@ func (x *Fetches) Open(
 	x.Start(v, s, d, r, l, h)
 }
 
-// Start begins the fetch if all of its chunks can be had now. It ends the fetch if a chunk is missing and the
-// sender has reported that no more of the request follows.
+// Start begins the fetch if all chunks can be had now, and ends the fetch if a chunk is missing and the sender
+// has reported that no more of the request follows.
 func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Requests, l *link.Links, h table.Handle) {
 	f := x.rows.Get(h)
 	n := len(f.ends)
@@ -149,8 +149,8 @@ func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Req
 }
 
 // findMissing looks up all chunks again, for a chunk that is neither here nor offered any more. The fetch knew
-// all of its chunks and lacks a link to one. The look-up is made only if no more of the request follows;
-// otherwise the fetch may wait for the missing chunk as it waits for the link.
+// all chunks and lacks a link to one. The look-up is made only if no more of the request follows; otherwise the
+// fetch may wait for the missing chunk as it waits for the link.
 //
 // Example: a fetch needs A and B, and the link to the peer is down. B was in another request's offer, which ends.
 // The sender has reported that the fetch's own request ended: nothing brings B, however soon the link is back.
@@ -297,7 +297,7 @@ func (x *Fetches) DrainFirst(v *env.Env, s *store.Store, d *Deferred) bool {
 }
 
 // DrainAt ends the fetch at a slot of the pipeline if the fetch has read nothing, and reports whether there is
-// such a slot. A fetch that has read something continues until its own deadline.
+// such a slot. A fetch that has read something continues until the deadline.
 func (x *Fetches) DrainAt(v *env.Env, slot int32) bool { return x.pipe.DrainAt(v, slot) }
 
 // Drained releases what was lent to the fetches that DrainAt has ended.

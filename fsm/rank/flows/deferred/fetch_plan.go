@@ -25,8 +25,8 @@ func (x *Fetches) known(v *env.Env, s *store.Store, d *Deferred, f *fetch) bool 
 }
 
 // outOfReach reports whether a fetch that was resolved before still lacks the link to one of its chunks. As known
-// does, it continues at the chunk that lacked a link last time; otherwise all chunks would be looked up again at
-// each event.
+// does, outOfReach continues at the chunk that lacked a link last time; otherwise all chunks would be looked up
+// again at each event.
 func (x *Fetches) outOfReach(v *env.Env, s *store.Store, d *Deferred, l *link.Links, f *fetch) bool {
 	if f.stuck == 0 {
 		return false

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings is the part of a rank's configuration that concerns offers kept for later. A zero field takes its
+// Settings is the part of a rank's configuration that concerns offers kept for later. A zero field takes the
 // default.
 type Settings struct {
 	OffersMax uint32 // the limit of kept offers; default 4096

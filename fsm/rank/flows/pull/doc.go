@@ -1,13 +1,13 @@
 // Package pull implements the exchange in which a sender announces where its chunks are and a receiver reads
 // them.
 //
-// The [Source] runs at the sender. For each put it leases the pages to the receiver, sends an offer
+// The [Source] runs at the sender. For each put, the Source leases the pages to the receiver, sends an offer
 // (PullReadyNotif) that names keys, pages and the lease, and returns the memory when the lease has ended. The
-// [Target] runs at the receiver. It reads offers as they arrive, or, with [ReadSettings].Delay, keeps them and
-// reads them when its engine fetches the chunks (package deferred). When nothing reads an offer any more, the
-// Target sends a done message to the sender.
+// [Target] runs at the receiver. The Target reads offers on arrival, or, with [ReadSettings].Delay, keeps offers
+// until the engine fetches the chunks (package deferred). When nothing reads an offer any more, the Target sends
+// a done message to the sender.
 //
-// A caller may rely on this: a put has exactly one outcome, no later than its deadline. The memory of a put is
+// A caller may rely on this: a put has exactly one outcome, no later than the deadline. The memory of a put is
 // returned once: when the reader's done message, the plane or the end of the lease shows that nobody reads the
 // pages any more. The number of leased pages never exceeds the high-water mark (S6).
 //
@@ -20,5 +20,5 @@
 //	target   ── done message ──────────────► source   page 5 is returned to the engine
 //
 // The acknowledgement gives the outcome and the done message gives the memory, in either order. If both are lost,
-// the put ends at its deadline, and page 5 is returned when the lease is over.
+// the put ends no later than the deadline, and page 5 is returned when the lease is over.
 package pull

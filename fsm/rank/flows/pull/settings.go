@@ -8,17 +8,17 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// OfferSettings is the part of a rank's configuration that concerns senders of offers. A zero field takes its
+// OfferSettings is the part of a rank's configuration that concerns senders of offers. A zero field takes the
 // default.
 type OfferSettings struct {
-	// Pull: this sender leases its pages and receivers read them. Otherwise this sender pushes.
+	// Pull: this sender leases pages and receivers read them. Otherwise this sender pushes.
 	Pull bool
-	// DoneAddr is the address at which receivers can send done messages to this sender. It is required with Pull.
+	// DoneAddr is the address at which receivers can send done messages to this sender. Required with Pull.
 	DoneAddr effects.Addr
 	// RenewAddr is the address at which receivers can ask for renewals of leases: the init socket of this sender.
 	// With an empty host no lease is renewed.
 	RenewAddr effects.Addr
-	// PullTTL is the time to live of an offer, however little is received from its reader.
+	// PullTTL is the time to live of an offer, however little is received from the reader.
 	PullTTL effects.Duration // default 360 s (pd_pull_pending_ttl)
 	// ReservePPM is the share of the pool's pages, in millionths, that is never leased. The high-water mark is
 	// floor(pages × (1 − ReservePPM/10⁶)).
@@ -81,11 +81,11 @@ func (s *OfferSettings) HighWater(pages uint32) uint32 {
 	return uint32(uint64(pages) * uint64(1_000_000-s.Reserved()) / 1_000_000)
 }
 
-// ReadSettings is the part of a rank's configuration that concerns receivers of offers. A zero field takes its
+// ReadSettings is the part of a rank's configuration that concerns receivers of offers. A zero field takes the
 // default.
 type ReadSettings struct {
-	// Delay: this receiver keeps offers and reads them when its engine fetches the chunks. Otherwise offers are
-	// read as they arrive.
+	// Delay: this receiver keeps offers until the engine fetches the chunks. Otherwise offers are read on
+	// arrival.
 	Delay bool
 	// AddressesOnly: this receiver refuses an offer if the sender gives a host name instead of an address for
 	// done messages. Resolving a name would mean to query a name server of the peer's choice.

@@ -14,11 +14,11 @@ import (
 
 var _ flow.Lender = (*Source)(nil)
 
-// A Source carries out puts that their receiver reads. It leases the pages, tells the receiver where the pages
-// are, and waits for the reader's done message or for the end of the lease.
+// A Source carries out puts that the receiver reads: it leases the pages, tells the receiver where the pages are,
+// and waits for the reader's done message or for the end of the lease.
 //
-// The reply to an offer gives the put its outcome, and the end of the lease returns its memory; the two happen in
-// either order. If no reply arrives, the put ends at its deadline. The pages stay leased for as long as they may
+// The reply to an offer gives the put its outcome, and the end of the lease returns the memory; the two happen in
+// either order. If no reply arrives, the put ends at the deadline. The pages stay leased for as long as they may
 // be read.
 type Source struct {
 	cfg     SourceConfig `snap:"share"`
@@ -176,8 +176,7 @@ func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// take admits a Put command, inserts its row and queues it. It returns without a row if put.Admit refuses the
-// command.
+// take admits a Put command, inserts the row and queues the put, unless put.Admit refuses the command.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	a, ok := put.Admit(e, t, c, f.puts.Len(), f.fitting(e, c.Keys))
 	if !ok {
@@ -197,7 +196,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	f.becomeWaiting(e, h, p)
 }
 
-// onDeadline ends a put when its deadline has passed.
+// onDeadline ends a put when the deadline has passed.
 func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	code, why := effects.Expired, p.OutOfTime()
 	if p.phase == sourceWaiting {
@@ -214,7 +213,7 @@ func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	f.stop(e, h, p, code)
 }
 
-// Abort ends a put early, or takes its offer back after the outcome, and returns false if there was nothing to
+// Abort ends a put early, or takes the offer back after the outcome, and returns false if there was nothing to
 // end.
 func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	h := ref.Subject
@@ -226,7 +225,7 @@ func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// stop gives a put its outcome now, in any phase. Work that is in flight continues to its own end.
+// stop gives a put its outcome now, in any phase. Work that is in flight continues to the end.
 func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	switch p.phase {
 	case sourceWaiting:
@@ -254,7 +253,7 @@ func (p *outgoing) deliver(e *flow.Env, code effects.Code) {
 	p.Outcome(e, code, p.lease.Out(), p.stage())
 }
 
-// end removes the row of a put that has its outcome and nothing in flight.
+// end removes the row of a put that has an outcome and nothing in flight.
 func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 	p.LetGo(e)
 	if p.id != (protocol.PullID{}) {

@@ -97,7 +97,7 @@ func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	}
 }
 
-// onReplied handles a reply, and frees its place on the lane for the next message.
+// onReplied handles a reply, and frees the place on the lane for the next message.
 func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	p := f.puts.Get(h)

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// becomeWaiting queues the put for its peer's lane. A put that was offered before keeps its operation id and its
+// becomeWaiting queues the put for its peer's lane. A put that was offered before keeps the operation id and the
 // lease: the next offer is a retry.
 func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWaiting, 0
@@ -16,7 +16,7 @@ func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 	f.pump(e, p.Peer)
 }
 
-// becomeWithdrawing queues the put for the commit lane, on which its withdrawal is sent.
+// becomeWithdrawing queues the put for the commit lane, on which the withdrawal is sent.
 func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWithdrawing, 0
 	f.puts.QueueLast(h, !p.lease.Out())
@@ -28,7 +28,7 @@ func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
 // lane or for the commit lane.
 //
 // One step stops or offers only as many puts as it has work for. The remaining puts stay first in the queue, and
-// the next call looks at them first, so no put that is to be stopped is offered.
+// the next call looks at these first, so no put that is to be stopped is offered.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	if !f.stopLeftAlone(e, peer) {
 		return
@@ -65,7 +65,7 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 }
 
 // stopLeftAlone ends the puts that wait for a peer with an open breaker. A put that was offered before is
-// withdrawn, and its memory waits for the end of the lease. stopLeftAlone returns false if some puts are left for
+// withdrawn, and the memory waits for the end of the lease. stopLeftAlone returns false if some puts are left for
 // the next step.
 func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
@@ -82,7 +82,7 @@ func mayTake(e *flow.Env, peer table.Handle) bool {
 	return e.Links.Open(&e.Env, peer, link.LaneAlloc) && put.MayAsk(e, peer)
 }
 
-// stopOrphans ends the puts at the head of a queue that were offered to an earlier incarnation of their peer, and
+// stopOrphans ends the puts at the head of a queue that were offered to an earlier incarnation of the peer, and
 // returns false if some are left for the next step.
 func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.First(peer); h != 0 && f.puts.Get(h).orphaned(e); h = f.puts.First(peer) {

@@ -16,8 +16,8 @@ import (
 
 var _ flow.Target = (*Target)(nil)
 
-// A Target serves senders that offer: it reads offers as they arrive, or when the engine fetches the chunks, and
-// notifies the senders when their offers have ended.
+// A Target serves senders that offer: it reads offers on arrival, or when the engine fetches the chunks, and
+// notifies the senders when the offers have ended.
 type Target struct {
 	cfg        TargetConfig `snap:"share"`
 	reads      []reading    // the reads in progress, by the slot of the grant
@@ -35,7 +35,7 @@ type Target struct {
 
 // TargetConfig is the configuration of a Target.
 type TargetConfig struct {
-	Delay         bool             // offers are read when the engine fetches, not when they arrive
+	Delay         bool             // offers are read when the engine fetches, not on arrival
 	AddressesOnly bool             // senders must give the address for done messages as an address, not as a name
 	ReadTimeout   effects.Duration // the time limit of the read of one offer
 	LeadMin       effects.Duration // the time that an offer's lease must still last for the offer to be kept
@@ -250,7 +250,7 @@ func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
 	t.fail(e, who.To, true, t.heard(), effects.Mismatch, why, true)
 }
 
-// refuseWaiting refuses a waiting offer that can no longer be served, and removes it from the queue.
+// refuseWaiting refuses a waiting offer that can no longer be served, and removes the offer from the queue.
 func (t *Target) refuseWaiting(
 	e *flow.Env, h table.Handle, code effects.Code, why *effects.Why,
 ) {

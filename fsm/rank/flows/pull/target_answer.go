@@ -69,8 +69,8 @@ func (t *Target) acknowledge(e *flow.Env, to effects.Request, what heard, alread
 }
 
 // reached handles the result of an attempt to reach the pages of a class's sender, for which its offers waited.
-// If the sender cannot be reached, its offers are condemned at once, so that the sender's engine learns now, and
-// not when it counts on the chunks, that they will not be read.
+// If the sender cannot be reached, its offers are condemned at once, so that the sender's engine learns at once,
+// and not only when it relies on the chunks, that the chunks will not be read.
 func (t *Target) reached(e *flow.Env, class int, code effects.Code) {
 	e.Deferred.Stir()
 	if code == effects.OK {

@@ -63,8 +63,8 @@ func (t *Target) rememberDone(
 	})
 }
 
-// notify queues the done message of an offer to its sender. From then on the pages may be the sender's own again,
-// so nothing may read them any more.
+// notify queues the done message of an offer to its sender. From then on the sender may reuse the pages, so
+// nothing may read the pages any more.
 func (t *Target) notify(e *flow.Env, to table.Handle, class int, d deferred.Done) {
 	m := &t.done
 	*m = protocol.PullDoneSignal{PullID: d.Pull, HasExt: true, Ext: protocol.PullDoneExt{
@@ -94,10 +94,10 @@ func (t *Target) drop(e *flow.Env, h table.Handle, code effects.Code) {
 	t.tellEnded(e)
 }
 
-// dropOffer drops an offer and ends the fetches that read it. If request is not 0, the engine has abandoned that
-// request, and only the request's own fetches end; fetches of other requests go on, because the lease stands
-// until the done message. If request is 0, all of them end. dropOffer returns false if some fetches are left,
-// because any number of fetches may read one offer; then it is called again in the next step.
+// dropOffer drops an offer and ends the fetches that read from the offer. If request is not 0, the engine has
+// abandoned that request, and only the request's own fetches end; fetches of other requests go on, because the
+// lease stands until the done message. If request is 0, all of them end. dropOffer returns false if some fetches
+// are left, because any number of fetches may read one offer; then it is called again in the next step.
 func (t *Target) dropOffer(e *flow.Env, h table.Handle, code effects.Code, request uint64) (done bool) {
 	told := code
 	if code == effects.Cancelled && request == 0 {

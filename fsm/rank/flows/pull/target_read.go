@@ -13,8 +13,8 @@ import (
 )
 
 // A landing that reads has a write grant of its own on the pages that are read into. No plane is notified of this
-// grant. No other writer may store into the pages, and they count against the sender's share as pages of a push
-// do (M1). When the read has ended well, all pages land at once, the offer is answered, and its sender is
+// grant. No other writer may store into the pages, and the pages count against the sender's share as pages of a
+// push do (M1). When the read has ended well, all pages land at once, the offer is answered, and the sender is
 // notified.
 //
 // A read that ended later than its lease, by this rank's clock, is not believed: on a leased plane the sender's
@@ -47,8 +47,8 @@ func (t *Target) newReading(x *landing.Landing) *reading {
 	return t.readingOf(x)
 }
 
-// read serves t.offer if all of its new chunks fit; otherwise it reads none (M9). The boolean reports whether the
-// offer has been answered or its read has begun; if not, the Shortfall says what the offer is short of.
+// read serves t.offer if all new chunks fit; otherwise nothing is read (M9). The boolean reports whether the
+// offer has been answered or the read has begun; if not, the Shortfall says what the offer is short of.
 func (t *Target) read(
 	e *flow.Env, to effects.Link, asks flow.Asker,
 ) (allocqueue.Shortfall, bool) {
@@ -136,8 +136,8 @@ func (t *Target) transferDone(e *flow.Env, ref kernel.Ref, ev *effects.TransferD
 		code = y.stop
 	}
 	if !ev.Settled {
-		// Something may still store into this rank's pages. The reply need not wait for that, but the pages must:
-		// they stay in quarantine (M1).
+		// Something may still store into this rank's pages. The reply need not wait for that, but the pages must
+		// wait, in quarantine (M1).
 		e.Out.Mark(flow.Marks.ReadUnsettled)
 		y.stop = code
 		e.Landings.Quarantine(&e.Env, x)

@@ -1,16 +1,16 @@
 // Package push implements the exchange in which a sender writes chunks into the memory of a receiver.
 //
-// The [Source] runs at the sender. For each put it sends an allocation request with the keys of the chunks,
-// writes the chunks in one batched transfer into the pages that the reply grants, and then commits the grant or
-// gives it back. The [Target] runs at the receiver. It answers allocation requests from free pages, lets requests
-// that do not fit wait in the allocation queue, and makes a chunk readable when its bytes have landed (fenced
-// planes) or when the commit arrives (leased planes). The two flows use the shared tables of the rank: links and
-// lanes, the landings (grants in force) and the allocation queue.
+// The [Source] runs at the sender. For each put, the Source sends an allocation request with the keys of the
+// chunks, writes the chunks in one batched transfer into the pages that the reply grants, and then commits the
+// grant or gives the grant back. The [Target] runs at the receiver, answers allocation requests from free pages,
+// lets requests that do not fit wait in the allocation queue, and makes a chunk readable when the bytes have
+// landed (fenced planes) or when the commit arrives (leased planes). The two flows use the shared tables of the
+// rank: links and lanes, the landings (grants in force) and the allocation queue.
 //
-// A caller may rely on this: a put has exactly one outcome, no later than its deadline. The memory of a put is
+// A caller may rely on this: a put has exactly one outcome, no later than the deadline. The memory of a put is
 // returned once, when nothing reads it any more. A grant of the receiver is committed, given back, or left to the
-// end of its lease, and the messages about it are addressed only to the incarnation of the receiver that granted
-// it.
+// end of the lease, and messages about a grant are addressed only to the incarnation of the receiver that granted
+// the pages.
 //
 // Example of a put of two chunks on a leased plane:
 //

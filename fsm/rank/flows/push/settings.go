@@ -8,13 +8,13 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// GrantSettings is the part of a rank's configuration that concerns receivers of pushes. A zero field takes its
+// GrantSettings is the part of a rank's configuration that concerns receivers of pushes. A zero field takes the
 // default.
 type GrantSettings struct {
 	ReplyForm        protocol.ReplyForm
-	TrustUncommitted bool // chunks are readable without a commit: exempts them from S1; needs Bearer
+	TrustUncommitted bool // chunks are readable without a commit: an exemption from S1; needs Bearer
 	// Residual bounds how long after its deadline a write of a sender without our extensions may still land on a
-	// leased plane. It is an assumption and is named as one (M5). The default is 1 s.
+	// leased plane. Residual is an assumption by name (M5). The default is 1 s.
 	Residual effects.Duration
 }
 

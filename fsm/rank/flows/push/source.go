@@ -17,13 +17,13 @@ var (
 	_ flow.Carrier = (*Source)(nil)
 )
 
-// A Source carries out puts that write into the memory of their receiver. It requests pages, moves the bytes in
-// one batched write, and then commits the grant if the receiver did not observe the landing itself. If a put ends
-// in any other way, the Source gives the grant back.
+// A Source carries out puts that write into the memory of the receiver: it requests pages, moves the bytes in one
+// batched write, and then commits the grant if the receiver did not observe the landing itself. If a put ends in
+// any other way, the Source gives the grant back.
 type Source struct {
 	seed    uint64
 	puts    put.Table[outgoing, *outgoing]
-	carried int // the number of puts that are carried for other flows
+	carried int // the number of puts that are carried for another flow
 	most    int // the limit of carried
 
 	ask    protocol.AllocRequest  `snap:"scratch"`
@@ -32,12 +32,12 @@ type Source struct {
 	reply  protocol.AllocResponse `snap:"scratch"`
 	pairs  []effects.Pair         `snap:"scratch"`
 	layers []effects.Page         `snap:"scratch"` // the source pages that are gathered into the pairs
-	byPage table.Index            // finds pairs by their remote page while a plan is made
+	byPage table.Index            // finds pairs by remote page while a plan is made
 }
 
-// An outgoing is the row of one put. The outcome of a put and the end of its row are separate events: the row
-// stays until nothing touches the put's pages and the receiver has been told to commit the grant or to take it
-// back.
+// An outgoing is the row of one put. The outcome of a put and the end of the row are separate events: the row
+// stays until nothing touches the put's pages and the receiver has been told to commit the grant or to take the
+// pages back.
 type outgoing struct {
 	put.Row
 	phase    sourcePhase
@@ -61,13 +61,13 @@ const (
 	sourceAsking                        // the AllocRequest was sent
 	sourceMoving                        // the transfer is in flight
 	sourceSettling                      // the transfer has ended, but something may still touch the pages
-	sourceCommitting                    // waits for the commit lane, to commit the grant or to give it back
+	sourceCommitting                    // waits for the commit lane, to commit or to give back the grant
 	sourceConfirming                    // the commit or the abort was sent
 )
 
-// Emptied returns a Source without puts. It has room for the given number of puts to the given number of peers,
-// and for the given number of puts carried for other flows. The memory of f is reused, so f must not be used
-// afterwards. seed is a secret of this rank.
+// Emptied returns a Source without puts. There is room for the given number of puts to the given number of peers,
+// and for the given number of carried puts. The memory of f is reused, so f must not be used afterwards. seed is
+// a secret of this rank.
 func (f *Source) Emptied(puts, carried, peers uint32, seed uint64) Source {
 	return Source{
 		seed: seed, puts: f.puts.Emptied(puts+carried, peers), most: int(carried),
@@ -125,7 +125,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// take admits a Put command and inserts its row. It returns without a row if put.Admit refuses the command.
+// take admits a Put command and inserts the row, unless put.Admit refuses the command.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	a, ok := put.Admit(e, t, c, f.puts.Len()-f.carried, put.Fitting(e.Cfg, f.Fits(e.Cfg, c.Keys)))
 	if !ok {
@@ -137,7 +137,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	f.begin(e, h, p, &a)
 }
 
-// begin starts a put that has its row: it ends the put at once if the admission failed, and queues it otherwise.
+// begin starts a put that has a row: begin ends the put at once if the admission failed, and queues it otherwise.
 func (f *Source) begin(e *flow.Env, h table.Handle, p *outgoing, a *put.Admitted) {
 	if a.Code != effects.OK {
 		p.NoRoom = true
@@ -150,7 +150,7 @@ func (f *Source) begin(e *flow.Env, h table.Handle, p *outgoing, a *put.Admitted
 	f.becomeWaiting(e, h, p)
 }
 
-// becomeWaiting queues the put for the alloc lane. A put that was requested before keeps its operation id: the
+// becomeWaiting queues the put for the alloc lane. A put that was requested before keeps the operation id: the
 // next request is a retry.
 func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWaiting, 0
@@ -158,7 +158,7 @@ func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 	f.pump(e, p.Peer)
 }
 
-// becomeCommitting queues the put for the commit lane. A put that has its outcome already gets a new deadline for
+// becomeCommitting queues the put for the commit lane. A put that has an outcome already gets a new deadline for
 // this last message.
 func (f *Source) becomeCommitting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceCommitting, 0
@@ -189,7 +189,7 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 // pump advances the puts of one peer that wait for the link, for the alloc lane or for the commit lane.
 //
 // One step stops or sends only as many puts as it has work for. The remaining puts stay first in the queue, and
-// the next call looks at them first, so no put that is to be stopped is sent.
+// the next call looks at these first, so no put that is to be stopped is sent.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	if !f.stopLeftAlone(e, peer) {
 		return
@@ -247,7 +247,7 @@ func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
 	p.Overdue(e, p.lane(), ref)
 }
 
-// onDeadline ends a put when its deadline has passed.
+// onDeadline ends a put when the deadline has passed.
 func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	code, why := effects.Expired, p.OutOfTime()
 	switch p.phase {
@@ -264,7 +264,7 @@ func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	f.stop(e, h, p, code)
 }
 
-// Abort ends a put early, and returns false if the put has its outcome already.
+// Abort ends a put early, and returns false if the put has an outcome already.
 func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	h := ref.Subject
 	p := f.puts.Get(h)
@@ -275,7 +275,7 @@ func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// stop gives a put its outcome now, in any phase. Work that is in flight continues to its own end.
+// stop gives a put its outcome now, in any phase. Work that is in flight continues to the end.
 func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	switch p.phase {
 	case sourceWaiting:
@@ -310,7 +310,7 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 	}
 }
 
-// deliver delivers the put's one outcome together with its memory. Nothing may read the pages any more.
+// deliver delivers the put's one outcome together with the memory. Nothing may read the pages any more.
 func (p *outgoing) deliver(e *flow.Env, code effects.Code) {
 	p.Outcome(e, code, false, p.stage())
 }
@@ -320,7 +320,7 @@ func (p *outgoing) deliverHeld(e *flow.Env, code effects.Code) {
 	p.Outcome(e, code, true, p.stage())
 }
 
-// end removes the row of a put that has its outcome and nothing in flight.
+// end removes the row of a put that has an outcome and nothing in flight.
 func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 	if p.For.Owner != kernel.OwnerNone {
 		f.carried--
@@ -329,7 +329,7 @@ func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 	f.puts.Remove(h)
 }
 
-// Carry starts a put for another flow and returns its handle. Room must have reported true.
+// Carry starts a put for another flow and returns the handle. Room must have reported true.
 func (f *Source) Carry(e *flow.Env, c *flow.Carried) table.Handle {
 	a := put.Carry(e, c)
 	h, p := f.puts.Add()
@@ -344,7 +344,7 @@ func (f *Source) Carry(e *flow.Env, c *flow.Carried) table.Handle {
 // Room reports whether one more put can be carried for another flow.
 func (f *Source) Room() bool { return f.carried < f.most }
 
-// Stop cancels a carried put. It has no effect if the put has ended or has its outcome.
+// Stop cancels a carried put, unless the put has ended or has an outcome.
 func (f *Source) Stop(e *flow.Env, h table.Handle) {
 	if p := f.puts.Get(h); p != nil && !p.Delivered() {
 		f.stop(e, h, p, effects.Cancelled)

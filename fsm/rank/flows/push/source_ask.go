@@ -43,8 +43,8 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	if p.For.Owner != kernel.OwnerNone && p.Opened == 0 {
-		// A request that waits for pages would hold up the layers behind it, which need no pages and which may
-		// free some when they end. So the request does not wait, and the flow of the put tries again.
+		// A request that waits for pages would hold up the layers behind, which need no pages and may free some
+		// by ending. So the request does not wait, and the flow of the put tries again.
 		m.Ext.PatienceNS = 0
 	}
 	if p.Layers > 0 && !p.chunks {
@@ -54,9 +54,9 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 	f.carry(e, h, p)
 }
 
-// carry sends the AllocRequest. It adds the chunks themselves if they are small enough for the peer and for one
-// message. The receiver may take the chunks from the request, or reply as if they were absent; then they are
-// written over the data plane.
+// carry sends the AllocRequest. The request also carries the chunks themselves if they are small enough for the
+// peer and for one message. The receiver may take the chunks from the request, or reply as if they were absent;
+// then the chunks are written over the data plane.
 func (f *Source) carry(e *flow.Env, h table.Handle, p *outgoing) {
 	m := &f.ask
 	bytes := uint64(0)
@@ -109,7 +109,7 @@ func (f *Source) senseless(e *flow.Env, h table.Handle, p *outgoing) {
 	f.fail(e, h, p, effects.Malformed)
 }
 
-// fits reports whether the put can be sent to the peer's present incarnation, or else the reason. It also sets
+// fits reports whether the put can be sent to the peer's present incarnation, or else the reason. fits also sets
 // whether the put names chunks or layers.
 func (p *outgoing) fits(e *flow.Env) (why effects.Why, fits bool) {
 	of := e.Links.Of(p.Peer)
@@ -141,7 +141,7 @@ func (p *outgoing) layout(e *flow.Env) (protocol.Layout, uint32) {
 	return whole, stripes
 }
 
-// names sets the keys of the message m: the keys of the put, or one key for each layer of its chunks. The text of
+// names sets the keys of the message m: the keys of the put, or one key for each layer of the chunks. The text of
 // layer keys is appended to text, which is returned.
 func (p *outgoing) names(m *protocol.AllocRequest, text []byte) []byte {
 	m.Keys = m.Keys[:0]
@@ -159,9 +159,9 @@ func (p *outgoing) names(m *protocol.AllocRequest, text []byte) []byte {
 	return text
 }
 
-// becomeConfirming sends the commit of the grant, or the abort that gives it back. The message names the
-// incarnation of the peer that granted (M6). A restarted receiver numbers its grants anew, and could otherwise
-// apply the message to a grant of another sender (testdata/commit_after_restart.txt).
+// becomeConfirming sends the commit or the abort of the grant. The message names the incarnation of the peer that
+// granted (M6). A restarted receiver numbers its grants anew, and could otherwise apply the message to a grant of
+// another sender (testdata/commit_after_restart.txt).
 func (f *Source) becomeConfirming(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
 	p.phase, p.Conn = sourceConfirming, conn
@@ -202,13 +202,13 @@ func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	case p.Delivered():
 		f.end(e, h, p)
 	default:
-		// A commit is idempotent, so it is repeated until the put's deadline.
+		// A commit is idempotent, so the commit is repeated until the put's deadline.
 		e.Out.Mark(Marks.CommitAgain)
 		f.becomeCommitting(e, h, p)
 	}
 }
 
-// unanswered sends the request again, or ends the put with a reason when its attempts are used up.
+// unanswered sends the request again, or ends the put with a reason when all attempts are used up.
 func (f *Source) unanswered(e *flow.Env, h table.Handle, p *outgoing, code effects.Code, why effects.Why) {
 	switch {
 	case p.Delivered():
@@ -224,7 +224,7 @@ func (f *Source) unanswered(e *flow.Env, h table.Handle, p *outgoing, code effec
 	}
 }
 
-// onReplied handles a reply, and frees its place on the lane for the next request.
+// onReplied handles a reply, and frees the place on the lane for the next request.
 func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	p := f.puts.Get(h)
@@ -320,7 +320,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 	f.giveBack(e, h, p)
 }
 
-// noLayers explains that the peer's pages hold whole chunks, or that its chunks have another number of layers.
+// noLayers explains that the peer's pages hold whole chunks, or that the numbers of layers differ.
 func noLayers(ours, theirs uint32) effects.Why {
 	return effects.Why{
 		Field: "kvf_layers", Ours: flow.Number(ours), Theirs: flow.Number(theirs),
@@ -328,7 +328,7 @@ func noLayers(ours, theirs uint32) effects.Why {
 	}
 }
 
-// fail delivers the given code unless the put has its outcome already, and then gives the grant back.
+// fail delivers the given code unless the put has an outcome already, and then gives the grant back.
 func (f *Source) fail(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	if !p.Delivered() {
 		p.deliver(e, code)

@@ -28,7 +28,7 @@ func (f *Source) becomeMoving(e *flow.Env, h table.Handle, p *outgoing) {
 	}, sourceRef(sourceTransfer, h))
 }
 
-// onTransferDone handles the end of a transfer. If the put has its outcome already (deadline, abort), only the
+// onTransferDone handles the end of a transfer. If the put has an outcome already (deadline, abort), only the
 // memory is returned and the grant is given back.
 func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	p := f.puts.Get(h)

@@ -24,8 +24,8 @@ func (f *Source) plan(of *link.Incarnation, p *outgoing) bool {
 	return ok
 }
 
-// match pairs each chunk with the page that the reply names for it, and returns false if the reply's lists do not
-// cover the chunks exactly, or name a page that the peer has not listed.
+// match pairs each chunk with the page that the reply names, and returns false if the reply's lists do not cover
+// the chunks exactly, or name a page that the peer has not listed.
 func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	m := &f.reply
 	n := p.Keys(p.chunks)
@@ -79,7 +79,7 @@ func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	return true
 }
 
-// wasThere records the positions of the pages that the receiver does not need, because it has their contents.
+// wasThere records the positions of the pages that the receiver does not need, because the contents are there.
 func (p *outgoing) wasThere(key uint32) {
 	switch {
 	case p.chunks:
@@ -100,7 +100,7 @@ func (p *outgoing) layersOf(key int) []effects.Page {
 	return p.Pages[key*int(p.Layers) : (key+1)*int(p.Layers)]
 }
 
-// local returns the local page of a key. If layers are gathered, it returns the first layer's page with the
+// local returns the local page of a key. If layers are gathered, local returns the first layer's page with the
 // length of all layers.
 func (p *outgoing) local(key int) effects.Page {
 	if !p.chunks {
@@ -111,8 +111,8 @@ func (p *outgoing) local(key int) effects.Page {
 	return page
 }
 
-// planned reports whether the remote page r has its pair already, because the key is repeated in the batch. If
-// not, planned records it for the pair that is appended next.
+// planned reports whether the remote page r has a pair already, because the key is repeated in the batch. If not,
+// planned records r for the pair that is appended next.
 func (f *Source) planned(r *effects.RemotePage) bool {
 	hash := f.pageHash(r)
 	for q := f.byPage.Seek(hash); q.Found(); q = f.byPage.Next(q) {
@@ -124,8 +124,8 @@ func (f *Source) planned(r *effects.RemotePage) bool {
 	return false
 }
 
-// pageHash returns the hash of a remote page. It depends on the secret seed, so a receiver cannot choose pages
-// that collide.
+// pageHash returns the hash of a remote page. The hash depends on the secret seed, so a receiver cannot choose
+// pages that collide.
 func (f *Source) pageHash(r *effects.RemotePage) uint64 {
 	var b [28]byte
 	copy(b[:], r.Buffer[:])

@@ -8,7 +8,7 @@ import (
 )
 
 // Fits returns how many of the given chunks, from the first on, one put can take: at most as many as one command
-// may name, with all keys in one AllocRequest and all pages in its reply. The receiver is assumed to accept
+// may name, with all keys in one AllocRequest and all pages in the reply. The receiver is assumed to accept
 // messages as long as this rank does.
 func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 	most := min(len(keys), int(cfg.BatchMax))

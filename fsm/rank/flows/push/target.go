@@ -158,8 +158,8 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 			return
 		}
 	}
-	// A request that continues chunks of layers takes pages that were promised to it. So it overtakes no other
-	// request, and other requests may wait for it to end.
+	// A request that continues chunks of layers takes pages that were promised to it. So the request overtakes
+	// none, and waiting requests may depend on its end.
 	if e.Pending.MayPass(&e.Env, class) || t.layers() && m.Ext.Opened != 0 {
 		if _, done := t.answer(e, ev.Request, class, peer, operation, request); done {
 			e.Pending.Passed(&e.Env, class)
@@ -185,7 +185,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	}
 }
 
-// requestID returns the id of the request for which the sender works; it is empty if the sender named none.
+// requestID returns the id of the request for which the sender works; the id is empty if the sender named none.
 func (t *Target) requestID() []byte {
 	if t.message.HasExt {
 		return t.message.Ext.Request
@@ -256,7 +256,7 @@ func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
 	t.refuse(e, who, len(t.message.Keys), effects.Mismatch, flow.OtherBatch())
 }
 
-// refuseWaiting refuses a waiting request that can no longer be served, and removes it from the queue.
+// refuseWaiting refuses a waiting request that can no longer be served, and removes the request from the queue.
 func (t *Target) refuseWaiting(
 	e *flow.Env, h table.Handle, code effects.Code, why *effects.Why,
 ) {

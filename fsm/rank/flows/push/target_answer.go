@@ -10,9 +10,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// answer serves t.message, which arrived as the request to, if all of its new keys fit; otherwise it grants
-// nothing (M9). done reports whether the request has been answered; if not, lacks says what the request is short
-// of.
+// answer serves t.message, which arrived as the request to, if all new keys fit; otherwise nothing is granted
+// (M9). done reports whether the request has been answered; if not, lacks says what the request is short of.
 func (t *Target) answer(
 	e *flow.Env, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
 ) (lacks allocqueue.Shortfall, done bool) {
@@ -89,9 +88,9 @@ func (t *Target) emptyReply() {
 		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 }
 
-// take stores the chunks that arrived inside t.message, makes them readable, and replies that they were taken. No
-// other process can store into their pages at any time, so there is no grant for a plane to watch, and nothing to
-// commit (M4).
+// take stores the chunks that arrived inside t.message, makes them readable, and replies that the chunks were
+// taken. No other process can store into the pages at any time, so there is no grant for a plane to watch, and
+// nothing to commit (M4).
 func (t *Target) take(e *flow.Env, p *landing.Plan, what landing.For, to effects.Request) {
 	s, m := &e.Store, &t.reply
 	what.Ends, what.Over = e.Now, e.Now
@@ -111,8 +110,8 @@ func (t *Target) take(e *flow.Env, p *landing.Plan, what landing.For, to effects
 	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// commit handles the sender's message that all writes under a grant are settled and whole. It returns true if the
-// grant is committed, also by an earlier commit.
+// commit handles the sender's message that all writes under a grant are settled and whole. commit returns true if
+// the grant is committed, also by an earlier commit.
 func (t *Target) commit(e *flow.Env, peer effects.Incarnation, id effects.GrantID) bool {
 	x, again := e.Landings.Committed(&e.Env, peer, id)
 	if x == nil {
@@ -124,7 +123,7 @@ func (t *Target) commit(e *flow.Env, peer effects.Incarnation, id effects.GrantI
 
 // settle handles a message without keys, which commits or aborts grants. Each grant may have as many pages as a
 // batch. If the message names several grants, only as many are handled as this step has work for. The reply says
-// nothing about the others, so that their sender repeats them. Our own senders name one grant in a message.
+// nothing about the rest, so that the sender repeats the rest. Our own senders name one grant in a message.
 func (t *Target) settle(e *flow.Env, to effects.Request, class int, peer effects.Incarnation) {
 	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, true

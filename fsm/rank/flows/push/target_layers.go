@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 )
 
-// This file handles layerwise pushes. A Target answers them as it answers other requests, with pages that land in
-// bundles (fsm/rank/memory/bundle).
+// This file handles layerwise pushes. The Target answers such requests like requests for whole chunks, but with
+// pages that land in bundles (fsm/rank/memory/bundle).
 
 // layers reports whether t.message names layers of chunks.
 func (t *Target) layers() bool { return t.message.HasExt && t.message.Ext.Layers > 0 }
@@ -79,8 +79,8 @@ func wholeChunks() *effects.Why {
 	}
 }
 
-// chunks sets e.Hashes to the hashes of the chunks of the layers that t.message names. It has no effect on other
-// messages.
+// chunks sets e.Hashes to the hashes of the chunks of the layers that t.message names. Messages without layers
+// have no effect.
 func (t *Target) chunks(e *flow.Env) {
 	if !t.layers() {
 		return
@@ -93,15 +93,15 @@ func (t *Target) chunks(e *flow.Env) {
 	}
 }
 
-// lose reports the chunks of t.message as lost with the given code, so that the Gets that wait for them are
-// looked at again: the batch may have been in the queue, and Gets may have counted on it.
+// lose reports the chunks of t.message as lost with the given code, so that the Gets that wait for these chunks
+// are looked at again: the batch may have been in the queue, and Gets may have counted on it.
 func (t *Target) lose(e *flow.Env, code effects.Code) {
 	t.chunks(e)
 	e.LoseAll(e.Hashes, code)
 }
 
-// planLayers makes the plan for the layers of t.message and has their pages promised. If it returns no plan, done
-// reports whether the layers were refused; otherwise they wait for pages.
+// planLayers makes the plan for the layers of t.message and has the pages promised. If planLayers returns no
+// plan, done reports whether the layers were refused; otherwise the layers wait for pages.
 func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer effects.Incarnation, request uint64,
 ) (p *landing.Plan, lacks allocqueue.Shortfall, done bool) {
 	m := &t.message
@@ -137,7 +137,7 @@ func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer eff
 	return p, lacks, true
 }
 
-// checkCarried returns OK if the bytes that t.message carries are as long as its chunks and no longer than the
+// checkCarried returns OK if the bytes that t.message carries are as long as the chunks and no longer than the
 // limit that the handshake announced.
 func (t *Target) checkCarried(e *flow.Env) (effects.Code, *effects.Why) {
 	m := &t.message
