@@ -223,8 +223,9 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// stopLeftAlone ends the puts that wait for a peer with an open breaker. Nothing of these puts has been sent, so
-// their memory is returned with the outcome, and returns false if some are left for the next step.
+// stopLeftAlone ends the waiting puts of a peer for which the breaker of the peer is open (a smaller put may
+// still be sent). Nothing of these puts has been sent, so their memory is returned with the outcome, and returns
+// false if some are left for the next step.
 func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
 		if !f.puts.MayStop(e, h) {
