@@ -224,8 +224,8 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 }
 
 // stopLeftAlone ends the waiting puts of a peer for which the breaker of the peer is open (a smaller put may
-// still be sent). Nothing of these puts has been sent, so their memory is returned with the outcome, and returns
-// false if some are left for the next step.
+// still be sent). Nothing of these puts has been sent, so their memory is returned with the outcome.
+// stopLeftAlone returns false if some puts are left for the next step.
 func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
 		if !f.puts.MayStop(e, h) {
