@@ -8,17 +8,19 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An Asked is where something is kept from that we asked a peer for: it was offered by nobody, and is read over the
-// link that it was asked over or not at all. Zero: its sender offered it.
+// An Asked is the origin of chunks that this rank requested from a peer, in contrast to an offer. The chunks are
+// read only over the link over which they were requested. The zero Asked means that the sender offered the
+// chunks.
 type Asked struct {
-	Of   table.Handle // whom we call
-	Name string       // that is told to people
+	Of   table.Handle // the outbound peer
+	Name string       // the peer's name for logs
 	Over effects.Link
-	By   table.Handle // who asked: he hears of its end
+	By   table.Handle // the row of the requester, which is notified of the end
 }
 
-// LoseAsked condemns what is kept if it was asked for over another link than this, and says whether it was. It may have
-// ended in this very step, and who asked not have heard.
+// LoseAsked condemns the kept prefix h if it was requested over another link than now, and reports whether it
+// did. The prefix may have ended in this very step, before its requester was notified; then LoseAsked returns
+// false.
 func (d *Deferred) LoseAsked(h table.Handle, now effects.Link, code effects.Code) bool {
 	o := d.rows.Get(h)
 	if o == nil || o.Asked.Over == now {
@@ -28,7 +30,7 @@ func (d *Deferred) LoseAsked(h table.Handle, now effects.Link, code effects.Code
 	return true
 }
 
-// KeepsFor says whether a chunk is kept for this request.
+// KeepsFor reports whether a chunk is kept for the given request.
 func (d *Deferred) KeepsFor(v *env.Env, s *store.Store, e store.Entry, request uint64) bool {
 	at := d.Location(v, s, e, request)
 	if at == 0 {
@@ -38,7 +40,8 @@ func (d *Deferred) KeepsFor(v *env.Env, s *store.Store, e store.Entry, request u
 	return d.rows.Get(offer).Request == request
 }
 
-// way is the link over which an offer is read now; zero if there is none. One to a sender that offered it is made then.
+// way returns the link over which an offer is read now, or zero if there is none. A link to the sender of an
+// offer is requested by the call.
 func (o *Kept) way(v *env.Env, l *link.Links) effects.Link {
 	if o.Asked.Of == 0 {
 		return l.Reach(v, o.Class)
@@ -49,7 +52,7 @@ func (o *Kept) way(v *env.Env, l *link.Links) effects.Link {
 	return o.Asked.Over
 }
 
-// name is what its sender calls itself, for people.
+// name returns the name of the sender, for logs.
 func (o *Kept) name(v *env.Env) string {
 	if o.Asked.Of != 0 {
 		return o.Asked.Name

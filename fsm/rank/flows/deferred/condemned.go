@@ -6,19 +6,21 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A fate is whether an offer is condemned: with all of its class that were there, or alone.
+// A fate records whether an offer is condemned: together with all offers of its class that were kept at the time,
+// or alone.
 type fate struct {
 	born kernel.Birth
-	gone effects.Code // it is condemned alone, and ends as this
+	gone effects.Code // the offer is condemned alone, and ends with this code
 }
 
-// Lose condemns the offers of a class: there is no way to its pages.
+// Lose condemns the present offers of a class, because their pages cannot be reached.
 func (d *Deferred) Lose(class int) { d.losses.Add(class) }
 
-// Lost says that an offer is condemned: nothing that begins is read of it.
+// Lost reports whether an offer is condemned, so that no new read may begin.
 func (d *Deferred) Lost(o *Kept) bool { return o.gone != effects.OK || d.losses.Over(o.Class, o.born) }
 
-// Condemn condemns one offer, of which as many fetches may want to read as there are.
+// Condemn condemns one offer. The fetches that read from the offer are ended over several steps, because there
+// may be any number of fetches.
 func (d *Deferred) Condemn(h table.Handle, code effects.Code) {
 	if o := d.rows.Get(h); o.gone == effects.OK {
 		o.gone = code
@@ -26,7 +28,7 @@ func (d *Deferred) Condemn(h table.Handle, code effects.Code) {
 	}
 }
 
-// Condemned is the first of those that were condemned one by one, and why; zero if there is none.
+// Condemned returns the first offer that was condemned alone, and the code; zero if there is none.
 func (d *Deferred) Condemned() (table.Handle, effects.Code) {
 	h := d.condemned.Front()
 	if h == 0 {
@@ -35,7 +37,7 @@ func (d *Deferred) Condemned() (table.Handle, effects.Code) {
 	return h, d.rows.Get(h).gone
 }
 
-// Executed says that what was to end with a condemned offer has ended.
+// Executed records that all that was to end with a condemned offer has ended.
 func (d *Deferred) Executed(h table.Handle) {
 	if o := d.rows.Get(h); o != nil && o.gone != effects.OK {
 		o.gone = effects.OK
@@ -43,7 +45,7 @@ func (d *Deferred) Executed(h table.Handle) {
 	}
 }
 
-// ChunksOf is how many an offer came with; 0 of one that is gone.
+// ChunksOf returns the number of chunks with which an offer arrived, or 0 if the offer is gone.
 func (d *Deferred) ChunksOf(h table.Handle) int {
 	if o := d.rows.Get(h); o != nil {
 		return len(o.items)

@@ -1,7 +1,20 @@
-// Package deferred keeps offers whose chunks stay with their senders until the engine fetches them, and carries out the
-// fetches. It may be relied on for this: an offer ends once, and only when nothing of it is left and nobody reads it,
-// so its pages are its sender's again from then on and not before; a chunk that is another request's is read and not
-// taken; and no sender's offers take the room of another's. It knows no message.
+// Package deferred keeps offers whose chunks stay with their senders until the engine fetches them, and carries
+// out the fetches. [Deferred] is the table of kept offers. [Fetches] is the table of Fetch commands: a fetch
+// waits until all of its chunks are known and all senders can be reached, and then reads the chunks through
+// staging pages (package staging). The package encodes and decodes no message: the flows pull and p2p insert
+// offers as values, and report each offer that has ended to its sender.
+//
+// A caller may rely on this: an offer ends once, and only when no chunk is left and no fetch is reading, so the
+// pages are the sender's own again from then on and not before (M2). A chunk that was offered for another request
+// is read and not used up (M7). The offers of one sender cannot take the room that is left for another sender's.
+//
+// Example of an offer of two chunks for request r:
+//
+//	pull     ── Keep, Add(k0), Add(k1), Watch ──► the offer is kept; no page is used
+//	engine   ── Fetch(r: k0, k1) ───────────────► waits, until there is a link to the sender
+//	fetch    ── reads k0, k1 ───────────────────► staging pages, then the engine's memory
+//	pipeline ── the fetch has ended ────────────► both chunks leave the offer, which is over
+//	pull     ── done message ───────────────────► the sender may reuse the pages
 package deferred
 
 import (
@@ -13,62 +26,69 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Deferred are offers whose chunks stay with their senders until the engine fetches them, and prefixes that peers lend
-// who were asked for them. They know no message: an
-// offer comes as values, and that one ended is in a list which whoever called empties at once, because its sender is
-// told then and not later (tellEnded).
+// A Deferred is the table of offers whose chunks stay with their senders until the engine fetches them, and of
+// prefixes that peers have lent to this rank on request. An offer is inserted as values. An offer that has ended
+// is in the list of Over or Returned, and the caller empties that list at once after each call that may end an
+// offer, because the sender is to be notified in the same step (tellEnded).
 type Deferred struct {
 	cfg         Config `snap:"share"`
 	rows        table.Slab[Kept]
 	byOperation table.Index
-	of          []countOf // by class
+	of          []countOf // the number of offers and chunks, by class
 	ended       []End     `snap:"scratch"`
-	returned    []End     `snap:"scratch"` // of what we asked for
-	dirty       bool      // something came or left by which a fetch may begin
+	returned    []End     `snap:"scratch"` // the ended ones among the prefixes that this rank requested
+	dirty       bool      // something was added or removed that may let a fetch begin
 	losses      kernel.Losses
-	condemned   table.List // those that are so one by one
+	condemned   table.List // the offers that are condemned one by one
 }
 
-// Config bounds what is kept.
+// Config holds the limits of a Deferred.
 type Config struct {
 	OffersMax int
 	LeadMin   effects.Duration
 }
 
-// A Kept costs no page here. Each of its chunks is a place of its key. A chunk leaves when the request that
-// it was offered for has fetched it, well or not; all that are left leave when the request is abandoned, when the
-// sender takes the offer back or cannot be reached, and when the lease is over, by our clock alone. With the last
-// chunk, and when no fetch reads any of them, the offer is at its end, and its sender is told, once.
+// A Kept is one kept offer. A kept offer uses no page of this rank; each chunk is a location of the chunk's key
+// in the store. A chunk leaves the offer when the request for which it was offered has fetched it, successfully
+// or not. All remaining chunks leave when the request is abandoned, when the sender takes the offer back or
+// cannot be reached, and when the lease is over by this rank's clock. The offer is over when the last chunk has
+// left and no fetch is reading; then the sender is notified, once.
 type Kept struct {
-	Class     int
-	Peer      effects.Incarnation
-	Us        effects.Incarnation // who we are to it
+	Class int
+	Peer  effects.Incarnation
+	Us    effects.Incarnation // the incarnation of this rank that the sender addressed
+	// Operation is the sender's operation id, which retries of the offer repeat.
 	Operation uint64
-	Pull      [16]byte // what its sender calls it
-	Grant     uint64
-	Request   uint64 // hash of the id of the request that it is for; 0 when it told none
-	What      uint64 // hash of its keys, in order, and of its last tokens
+	Pull      [16]byte // the sender's id of the offer
+	// Grant is the sender's read grant on the pages.
+	Grant   uint64
+	Request uint64 // the hash of the id of the request for which the chunks were offered; 0: none
+	What    uint64 // the hash of the keys, in order, and of the token count of the last chunk
+	// Right is the right to read the pages. Invariant: nothing of the offer is read after Until (M4).
 	lease.Right
-	Address table.Handle // where to tell the end
-	Asked   Asked        // nobody offered it
+	Address table.Handle // the address for the done message
+	Asked   Asked        // set if this rank requested the chunks, instead of an offer
+	// Already holds the indexes of the offer's chunks that were here when it arrived, for replies to retries.
 	Already []int64
 	items   []keptItem
 	tally
-	renews bool // its sender takes renewals
+	renews bool // the sender accepts renewals
 	looked looked
 	fate
 	timer kernel.TimerID `snap:"set"`
 }
 
-// A tally is how far an offer is.
+// A tally counts the progress of an offer.
 type tally struct {
-	Left    uint32 // chunks that have not left
-	readers uint32 // fetches that may be reading it
-	missing uint32 // chunks that left without having been read for their request
+	Left uint32 // the number of chunks that have not left
+	// readers is the number of fetches that may be reading the offer. Invariant: while readers is not 0, the
+	// sender is not notified that the offer is over (M2).
+	readers uint32
+	missing uint32 // the number of chunks that left without having been read for their request
 	Code    effects.Code
 }
 
-// A looked is the last plan of a fetch that an offer is a source of, and which one there.
+// A looked records the latest plan that uses an offer as a source, and the index of the source there.
 type looked struct {
 	plan   uint64
 	source uint32
@@ -76,27 +96,27 @@ type looked struct {
 
 // A keptItem is one chunk of an offer.
 type keptItem struct {
-	place  store.Location // zero: it has left
+	place  store.Location // zero: the chunk has left
 	remote effects.RemotePage
 	length uint32
 }
 
-// Kinds of deadlines.
+// The kinds of deadlines.
 const (
-	kindOffer uint8 = 1 + iota // when an offer is to be prolonged, or cannot be read any more
-	kindFetch                  // when a waiting Fetch gives up
+	kindOffer uint8 = 1 + iota // when an offer should be renewed, or can no longer be read
+	kindFetch                  // when a waiting Fetch ends
 )
 
-// IsFetch says whether a deadline of this room is that of a fetch, not of an offer.
+// IsFetch reports whether ref is the deadline of a fetch; otherwise ref is the deadline of an offer.
 func IsFetch(ref kernel.Ref) bool { return ref.Kind == kindFetch }
 
-// countOf counts what is kept for one class.
+// A countOf counts what is kept for one class.
 type countOf struct{ offers, locations int }
 
-// New keeps nothing.
+// New returns an empty Deferred for the given number of fairness classes.
 func New(cfg Config, classes int) Deferred { return new(Deferred).Emptied(cfg, classes) }
 
-// Emptied returns what New does, in the memory of d, which is not used any more.
+// Emptied returns the same as New. The memory of d is reused, so d must not be used afterwards.
 func (d *Deferred) Emptied(cfg Config, classes int) Deferred {
 	return Deferred{
 		cfg: cfg, rows: d.rows.Emptied(cfg.OffersMax), of: table.Zeroed(d.of, classes), losses: d.losses.Emptied(classes),
@@ -104,14 +124,15 @@ func (d *Deferred) Emptied(cfg Config, classes int) Deferred {
 	}
 }
 
-// MayKeep says whether an offer fits the tables. No sender may have more of them than it leaves: so one that offers
-// without end always leaves as much for the next.
+// MayKeep reports whether an offer of the given number of chunks fits the tables. Each sender may have at most as
+// many offers and chunks as it leaves free. So a sender that offers without end still leaves as much for the next
+// sender.
 func (d *Deferred) MayKeep(s *store.Store, class, chunks int) bool {
 	k := &d.of[class]
 	return k.offers+1 <= d.rows.Max()-d.rows.Len() && k.locations+chunks <= s.LocationsLeft() && s.Room(chunks)
 }
 
-// Keep begins to keep an offer. Its chunks are added one by one, and then it is watched.
+// Keep inserts an offer. The caller then adds the chunks with Add, and calls Watch.
 func (d *Deferred) Keep(what Kept, already []int64) table.Handle {
 	h, o := d.rows.Add()
 	what.Already, what.items = append(o.Already[:0], already...), o.items[:0]
@@ -125,7 +146,7 @@ func (d *Deferred) Keep(what Kept, already []int64) table.Handle {
 	return h
 }
 
-// Add notes one chunk of an offer.
+// Add adds one chunk to an offer.
 func (d *Deferred) Add(s *store.Store, h table.Handle, hash uint64, key []byte, length uint32, at effects.RemotePage) {
 	o := d.rows.Get(h)
 	place := s.Attach(hash, key, h, uint32(len(o.items)))
@@ -134,7 +155,8 @@ func (d *Deferred) Add(s *store.Store, h table.Handle, hash uint64, key []byte, 
 	d.of[o.Class].locations++
 }
 
-// Watch sets an offer's next deadline: half of what is left if it can be renewed, else its end.
+// Watch sets the next deadline of an offer: after half of the remaining time if the offer can be renewed, or else
+// at the end of its time.
 func (d *Deferred) Watch(v *env.Env, h table.Handle, renews bool) {
 	o := d.rows.Get(h)
 	o.renews = renews
@@ -145,7 +167,8 @@ func (d *Deferred) Watch(v *env.Env, h table.Handle, renews bool) {
 	v.Timers.Set(&o.timer, at, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindOffer, Subject: h})
 }
 
-// Due is called at an offer's deadline. Either it should be prolonged now, or its time is over.
+// Due handles the deadline of an offer. renew is true if the offer should be renewed now, and false if the time
+// is over.
 func (d *Deferred) Due(v *env.Env, h table.Handle) (class int, renew bool) {
 	o := d.rows.Get(h)
 	o.timer = 0
@@ -156,12 +179,14 @@ func (d *Deferred) Due(v *env.Env, h table.Handle) (class int, renew bool) {
 	return o.Class, false
 }
 
-// Renewing adds the grants of a class that are to be prolonged to a list, at most so many, from a slot on, and says
-// whose they are, and from where on there are more; 0: there are none.
+// Renewing appends to list the grants of a class that are to be renewed, until list has most entries, starting at
+// slot from. It returns the list, the two incarnations that the renewal names, and the slot at which to continue;
+// 0 means that there are no more.
 func (d *Deferred) Renewing(
 	v *env.Env, class, most int, from int32, list []uint64,
 ) (grants []uint64, us, peer effects.Incarnation, more int32) {
-	for slot := from; slot < d.rows.Slots(); slot++ { // Once over tables.offers, and then others have to wait.
+	// One pass over tables.offers, and then other work has its turn.
+	for slot := from; slot < d.rows.Slots(); slot++ {
 		v.Work.Look()
 		_, o := d.At(slot)
 		if o == nil || o.Class != class || !o.renews || o.Left == 0 || o.Until <= v.Now {
@@ -175,7 +200,8 @@ func (d *Deferred) Renewing(
 	return list, us, peer, 0
 }
 
-// Find is the offer of an operation, also if its chunks have left and fetches still read; zero if it is not kept.
+// Find returns the offer of an operation, also if its chunks have left and fetches still read, or 0 and nil if
+// there is none.
 func (d *Deferred) Find(peer effects.Incarnation, operation uint64) (table.Handle, *Kept) {
 	for p := d.byOperation.Seek(table.Hash(operation, peer[:])); p.Found(); p = d.byOperation.Next(p) {
 		if o := d.rows.Get(p.Handle()); o.Peer == peer && o.Operation == operation {
@@ -185,18 +211,19 @@ func (d *Deferred) Find(peer effects.Incarnation, operation uint64) (table.Handl
 	return 0, nil
 }
 
-// leave takes one chunk out of an offer.
+// leave removes one chunk from an offer. With a code other than OK, the chunk counts as missing.
 func (d *Deferred) leave(v *env.Env, s *store.Store, h table.Handle, item uint32, code effects.Code) {
 	o := d.rows.Get(h)
 	if o == nil || o.items[item].place == 0 {
 		return
 	}
-	s.Lose(s.HashAt(o.items[item].place)) // Also to a fetch that has it now: no Get will find it here.
+	// The chunk may leave because a fetch has read it: a Get cannot find it here any more.
+	s.Lose(s.HashAt(o.items[item].place))
 	s.Detach(o.items[item].place, v)
 	o.items[item].place = 0
 	o.Left--
 	d.of[o.Class].locations--
-	d.dirty = true // Who waits for the link to this one may find the chunk elsewhere.
+	d.dirty = true // A fetch that waits for the link to this offer may find the chunk elsewhere.
 	if code != effects.OK {
 		o.missing++
 		if o.Code == effects.OK {
@@ -206,10 +233,11 @@ func (d *Deferred) leave(v *env.Env, s *store.Store, h table.Handle, item uint32
 	d.maybeOver(v, h, o)
 }
 
-// Drop takes out all chunks of an offer that are left. One that is being read ends with that.
+// Drop removes all remaining chunks of an offer. If fetches read from the offer, the offer is over when the
+// fetches have ended.
 func (d *Deferred) Drop(v *env.Env, s *store.Store, h table.Handle, code effects.Code) {
 	for i := 0; ; i++ {
-		o := d.rows.Get(h) // With the last one the offer may be gone.
+		o := d.rows.Get(h) // With the last chunk the offer may be removed.
 		if o == nil || i == len(o.items) {
 			return
 		}
@@ -219,31 +247,31 @@ func (d *Deferred) Drop(v *env.Env, s *store.Store, h table.Handle, code effects
 	}
 }
 
-// At is the offer at a slot, for sweeps in their order; nil if there is none. Whoever sweeps may drop it.
+// At returns the offer at a slot, or nil if there is none. Sweeps call At slot by slot, and may drop the offer.
 func (d *Deferred) At(slot int32) (table.Handle, *Kept) {
 	h := d.rows.At(slot)
 	return h, d.rows.Get(h)
 }
 
-// Slots is the range for At.
+// Slots returns the number of slots for At.
 func (d *Deferred) Slots() int32 { return d.rows.Slots() }
 
-// KeepsOf says whether an offer of a class is kept.
+// KeepsOf reports whether an offer of a class is kept.
 func (d *Deferred) KeepsOf(class int) bool {
 	return d.of[class].offers > 0
 }
 
-// released notes that a fetch does not read an offer any more.
+// released records that a fetch does not read an offer any more.
 func (d *Deferred) released(v *env.Env, offer table.Handle) {
 	o := d.rows.Get(offer)
 	o.readers--
 	d.maybeOver(v, offer, o)
 }
 
-// Stir has the fetches that wait looked at again.
+// Stir requests that the waiting fetches are looked at again.
 func (d *Deferred) Stir() { d.dirty = true }
 
-// Stirred says, once, that something came or left by which a fetch may begin.
+// Stirred reports, once, whether something was added or removed that may let a fetch begin.
 func (d *Deferred) Stirred() bool {
 	was := d.dirty
 	d.dirty = false
@@ -252,10 +280,10 @@ func (d *Deferred) Stirred() bool {
 
 func (d *Deferred) get(h table.Handle) *Kept { return d.rows.Get(h) }
 
-// Len is how many offers are kept.
+// Len returns the number of kept offers.
 func (d *Deferred) Len() int { return d.rows.Len() }
 
-// CountOf is how many offers, and how many of their chunks, are kept of a class.
+// CountOf returns how many offers of a class are kept, and how many chunks of them.
 func (d *Deferred) CountOf(class int) (offers, locations int) {
 	return d.of[class].offers, d.of[class].locations
 }

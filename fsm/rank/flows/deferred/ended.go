@@ -6,27 +6,30 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An End is an offer that has ended: nothing of it is left, and nobody reads it.
+// An End describes an offer that has ended: no chunk is left, and no fetch is reading.
 type End struct {
-	Class     int
+	Class int
+	// Operation, Address and Over are those of the offer; see Kept.
 	Operation uint64
 	Address   table.Handle
 	Over      effects.Time
-	By        table.Handle // who asked for it
+	By        table.Handle // the row of the requester, if this rank requested the chunks
 	Done
 }
 
-// A Done says that an offer is not read any more.
+// A Done holds the contents of a done message, which reports that an offer is not read any more.
 type Done struct {
-	Pull    [16]byte
-	Us      effects.Incarnation // who we are to its sender
-	To      effects.Incarnation
-	Grant   uint64
-	Code    effects.Code
+	Pull  [16]byte
+	Us    effects.Incarnation // the incarnation of this rank that the sender knows
+	To    effects.Incarnation
+	Grant uint64
+	Code  effects.Code
+	// Missing is the number of chunks that left without having been read for their request.
 	Missing uint32
 }
 
-// maybeOver ends an offer that nothing of is left, and that nobody reads: only then are the pages its sender's again.
+// maybeOver ends an offer if no chunk is left and no fetch is reading. Invariant: only then are the pages the
+// sender's own again (M2).
 func (d *Deferred) maybeOver(v *env.Env, h table.Handle, o *Kept) {
 	if o.Left > 0 || o.readers > 0 {
 		return
@@ -47,14 +50,14 @@ func (d *Deferred) maybeOver(v *env.Env, h table.Handle, o *Kept) {
 	d.rows.Remove(h)
 }
 
-// Over are the offers that ended since heardOver, in their order.
+// Over returns the offers that ended since the last HeardOver, in order.
 func (d *Deferred) Over() []End { return d.ended }
 
-// HeardOver says that all of them were told.
+// HeardOver clears the list of Over, when all senders have been notified.
 func (d *Deferred) HeardOver() { d.ended = d.ended[:0] }
 
-// Returned are those that ended since HeardReturned of what we asked for.
+// Returned returns the prefixes requested by this rank that ended since the last HeardReturned.
 func (d *Deferred) Returned() []End { return d.returned }
 
-// HeardReturned says that who asked has heard of them.
+// HeardReturned clears the list of Returned, when all requesters have been notified.
 func (d *Deferred) HeardReturned() { d.returned = d.returned[:0] }

@@ -14,26 +14,28 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Fetches are the commands that wait for chunks to be known and reachable, and those that the pipeline carries out.
+// A Fetches is the table of Fetch commands: those that wait until their chunks are known and reachable, and those
+// that the pipeline carries out.
 type Fetches struct {
 	timeout  effects.Duration `snap:"share"`
 	rows     table.Slab[fetch]
 	waiting  table.List
-	at       table.Handle  // of those, where a pass over them goes on; 0: none is under way
-	again    bool          // another pass follows
+	at       table.Handle  // the waiting fetch at which a pass continues; 0: no pass is in progress
+	again    bool          // another pass follows the present one
 	plan     staging.Fetch `snap:"scratch"`
-	resolved uint64        // numbers the plans
+	resolved uint64        // the number of the latest plan
 	pipe     staging.Pipeline
 }
 
-// Emptied has none, and stages what they read as configured, in the memory of f, which is not used any more. timeout is
-// the longest that one takes.
+// Emptied returns a Fetches without commands, with the given configuration of the staging. timeout is the longest
+// time that a fetch may take. The memory of f is reused, so f must not be used afterwards.
 func (f *Fetches) Emptied(cfg staging.Config, timeout effects.Duration) Fetches {
 	return Fetches{timeout: timeout, rows: f.rows.Emptied(int(cfg.FetchesMax)), plan: f.plan, pipe: f.pipe.Emptied(cfg)}
 }
 
-// A fetch waits until all of its chunks are known and the senders that have them can be reached. Then it is the
-// pipeline's; here stays what its end is to be noted on. It holds nothing while it waits.
+// A fetch is one Fetch command. A fetch waits until all chunks are known and the senders that have the chunks can
+// be reached; meanwhile the fetch reserves nothing. Then the pipeline carries the fetch out, and the row keeps
+// what has to be updated when the fetch ends.
 type fetch struct {
 	ticket   effects.Ticket
 	running  bool
@@ -43,17 +45,20 @@ type fetch struct {
 	deadline effects.Time
 	timer    kernel.TimerID `snap:"set"`
 	takes    []taken
-	from     int // the key that was not known when it was looked at last; those before it were
-	stuck    int // plus one: the key to which there was no way then; 0: it was not looked at, or there was one to all
+	from     int // the first key that was not known at the latest look; all keys before were known
+	// stuck is one more than the index of the first key without a link at the latest look; 0: not looked at, or
+	// all links were there
+	stuck int
 }
 
-// taken is a chunk that leaves its offer with the fetch: one that was offered for its request.
+// A taken is a chunk that leaves its offer with the fetch, because the chunk was offered for the fetch's request,
+// or because the fetch reads the chunk from an offer that names no request.
 type taken struct {
 	offer table.Handle
 	item  uint32
 }
 
-// missing says which chunk nobody has.
+// missing returns the reason that chunk i is neither here nor offered.
 func (f *fetch) missing(i int) effects.Why {
 	return effects.Why{
 		Stage: effects.StageMemory, Field: "chunk " + strconv.Itoa(i) + " of " + strconv.Itoa(len(f.ends)),
@@ -69,7 +74,7 @@ func (f *fetch) key(i int) []byte {
 	return f.keys[from:f.ends[i]]
 }
 
-// Open begins a Fetch, or has it wait for what it needs.
+// Open inserts a Fetch, and starts it unless the fetch has to wait for chunks.
 func (x *Fetches) Open(
 	v *env.Env, s *store.Store, d *Deferred, r *outcomes.Requests, l *link.Links, t effects.Ticket, c *engine.Fetch,
 ) {
@@ -100,8 +105,8 @@ func (x *Fetches) Open(
 	x.Start(v, s, d, r, l, h)
 }
 
-// Start begins the fetch if everything that it needs is there, or ends it if its sender has said that nothing more
-// comes.
+// Start begins the fetch if all chunks can be had now, and ends the fetch if a chunk is missing and the sender
+// has reported that no more of the request follows.
 func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Requests, l *link.Links, h table.Handle) {
 	f := x.rows.Get(h)
 	n := len(f.ends)
@@ -111,10 +116,10 @@ func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Req
 		begins = false
 	}
 	if !begins {
-		if f.from == n { // It waits for a way to one chunk, and another may have left meanwhile.
+		if f.from == n { // The fetch waits for a link to one chunk; another chunk may have left meanwhile.
 			x.findMissing(v, s, d, r, f)
 		}
-		if f.from < n { // A chunk is missing, whichever of the four has found that.
+		if f.from < n { // A chunk is missing, as found by any of the four functions above.
 			x.over(v, s, d, r, h, f)
 		}
 		return
@@ -143,12 +148,12 @@ func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Req
 	x.settle(v, s, d)
 }
 
-// findMissing looks all chunks up again of a fetch that knew all of them and has no way to one, for one that is neither
-// here nor offered any more. It does so only if nothing more comes of the request: else the fetch waits for the chunk
-// as for the way.
+// findMissing looks up all chunks again, for a chunk that is neither here nor offered any more. The fetch knew
+// all chunks and lacks a link to one. The look-up is made only if no more of the request follows; otherwise the
+// fetch may wait for the missing chunk as it waits for the link.
 //
-// Example: a fetch wants A and B, and its peer's link is down. B was in another request's offer, which ends. The sender
-// has said that the fetch's own request ended: nothing brings B, however soon the link is back.
+// Example: a fetch needs A and B, and the link to the peer is down. B was in another request's offer, which ends.
+// The sender has reported that the fetch's own request ended: nothing brings B, however soon the link is back.
 func (x *Fetches) findMissing(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Requests, f *fetch) {
 	if _, is := r.Of(v.Now, f.request); is {
 		f.from = 0
@@ -156,7 +161,7 @@ func (x *Fetches) findMissing(v *env.Env, s *store.Store, d *Deferred, r *outcom
 	}
 }
 
-// over ends a fetch that misses a chunk of a request of which nothing more comes.
+// over ends a fetch that misses a chunk, if no more of the fetch's request follows.
 func (x *Fetches) over(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Requests, h table.Handle, f *fetch) {
 	end, is := r.Of(v.Now, f.request)
 	if !is {
@@ -175,7 +180,7 @@ func (x *Fetches) over(v *env.Env, s *store.Store, d *Deferred, r *outcomes.Requ
 	x.giveUp(v, s, d, h, code, *why)
 }
 
-// refuse takes back what start did, where the pipeline would not have it.
+// refuse undoes what Start did, if the pipeline refuses the fetch.
 func (x *Fetches) refuse(
 	v *env.Env, s *store.Store, d *Deferred, h table.Handle, f *fetch, code effects.Code, why effects.Why) {
 	why.Stage = effects.StageMemory
@@ -192,7 +197,7 @@ func (x *Fetches) refuse(
 	}
 }
 
-// settle notes what the pipeline reports.
+// settle applies the reports of the pipeline: released sources and pages, and fetches that have ended.
 func (x *Fetches) settle(v *env.Env, s *store.Store, d *Deferred) {
 	for {
 		said, ok := x.pipe.Next()
@@ -211,7 +216,8 @@ func (x *Fetches) settle(v *env.Env, s *store.Store, d *Deferred) {
 	}
 }
 
-// ended forgets a fetch that has its outcome: the chunks that were offered for it leave.
+// ended removes a fetch that has its outcome, and the chunks that were offered for it leave their offers, whether
+// the fetch was successful or not (M7).
 func (x *Fetches) ended(v *env.Env, s *store.Store, d *Deferred, h table.Handle, f *fetch, code effects.Code) {
 	for _, t := range f.takes {
 		d.leave(v, s, t.offer, t.item, code)
@@ -222,7 +228,7 @@ func (x *Fetches) ended(v *env.Env, s *store.Store, d *Deferred, h table.Handle,
 	x.rows.Remove(h)
 }
 
-// giveUp ends a fetch that waits.
+// giveUp ends a waiting fetch with the given code. The chunks that are kept for the request stay in their offers.
 func (x *Fetches) giveUp(
 	v *env.Env, s *store.Store, d *Deferred, h table.Handle, code effects.Code, why effects.Why,
 ) {
@@ -233,8 +239,8 @@ func (x *Fetches) giveUp(
 	x.ended(v, s, d, h, f, code)
 }
 
-// Overdue ends a fetch whose time is up before it began: a chunk is missing, or its sender out of reach, or the last
-// one came in this very step.
+// Overdue ends a waiting fetch at its deadline: a chunk is missing, a sender cannot be reached, or the last chunk
+// arrived in this very step.
 func (x *Fetches) Overdue(v *env.Env, s *store.Store, d *Deferred, h table.Handle) {
 	f := x.rows.Get(h)
 	f.timer = 0
@@ -264,7 +270,7 @@ func (x *Fetches) Overdue(v *env.Env, s *store.Store, d *Deferred, h table.Handl
 	x.giveUp(v, s, d, h, code, why)
 }
 
-// Abort ends a fetch early, and says whether there was one.
+// Abort ends a fetch early, and reports whether it did.
 func (x *Fetches) Abort(v *env.Env, s *store.Store, d *Deferred, h table.Handle) bool {
 	f := x.rows.Get(h)
 	if !f.running {
@@ -278,10 +284,10 @@ func (x *Fetches) Abort(v *env.Env, s *store.Store, d *Deferred, h table.Handle)
 	return true
 }
 
-// Drain begins no fetch any more.
+// Drain makes the pipeline begin no more fetches.
 func (x *Fetches) Drain() { x.pipe.Drain() }
 
-// DrainFirst ends the first of those that wait, and says whether there was one.
+// DrainFirst ends the first waiting fetch, and reports whether there was one.
 func (x *Fetches) DrainFirst(v *env.Env, s *store.Store, d *Deferred) bool {
 	h := x.waiting.Front()
 	if h != 0 {
@@ -290,24 +296,25 @@ func (x *Fetches) DrainFirst(v *env.Env, s *store.Store, d *Deferred) bool {
 	return h != 0
 }
 
-// DrainAt ends the one at a slot of the pipeline if it has read nothing, and says whether there is such a slot. Others
-// go on until their own deadlines.
+// DrainAt ends the fetch at a slot of the pipeline if the fetch has read nothing, and reports whether there is
+// such a slot. A fetch that has read something continues until the deadline.
 func (x *Fetches) DrainAt(v *env.Env, slot int32) bool { return x.pipe.DrainAt(v, slot) }
 
-// Drained takes back what was lent for those that DrainAt has ended.
+// Drained releases what was lent to the fetches that DrainAt has ended.
 func (x *Fetches) Drained(v *env.Env, s *store.Store, d *Deferred) { x.settle(v, s, d) }
 
-// Running says whether there is such a fetch and it has begun.
+// Running reports whether there is such a fetch and it has begun.
 func (x *Fetches) Running(h table.Handle) bool {
 	f := x.rows.Get(h)
 	return f != nil && f.running
 }
 
-// Request is the one that a fetch is for; 0 if it told none.
+// Request returns the request for which a fetch was made; 0 if the command named none.
 func (x *Fetches) Request(h table.Handle) uint64 { return x.rows.Get(h).request }
 
-// Withdraw ends the fetches that want to read an offer: all, or those for one request. Others go on, as the lease
-// stands until the offer's end. It says whether all of them have ended: if not, it is called again in the next step.
+// Withdraw ends the fetches that need an offer: all of them if request is 0, or else those for the given request.
+// Fetches for other requests continue, because the lease stands until the offer's end. Withdraw returns false if
+// some fetches are left; then it is called again in the next step.
 func (x *Fetches) Withdraw(
 	v *env.Env, s *store.Store, d *Deferred, h table.Handle, code effects.Code, request uint64,
 ) (all bool) {
@@ -324,8 +331,8 @@ func (x *Fetches) Withdraw(
 	return all
 }
 
-// Left is the number of fetches that have not ended.
+// Left returns the number of fetches that have not ended.
 func (x *Fetches) Left() int { return x.waiting.Len() + x.pipe.Left() }
 
-// Len is how many wait or run.
+// Len returns the number of fetches that wait or run.
 func (x *Fetches) Len() int { return x.rows.Len() }

@@ -5,11 +5,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Fetches that wait are looked at in passes, in their order. A pass is cut into as many steps as its work takes; one
-// that is asked for while another is under way follows it. So nothing that comes begins a pass anew, and each fetch is
-// looked at after what it may have waited for.
+// Waiting fetches are looked at in passes, in order. A pass takes as many steps as its work requires. A pass that
+// is requested while another is in progress follows that one. So no event restarts a pass, and each fetch is
+// looked at after the event for which it may have waited.
 
-// LookAgain asks for a pass over the fetches that wait.
+// LookAgain requests a pass over the waiting fetches.
 func (x *Fetches) LookAgain() {
 	if x.at != 0 {
 		x.again = true
@@ -18,7 +18,7 @@ func (x *Fetches) LookAgain() {
 	x.at = x.waiting.Front()
 }
 
-// NextLook is the fetch that is to be looked at next; zero if there is none, or no work left in this step.
+// NextLook returns the fetch to look at next, or zero if there is none or no work is left in this step.
 func (x *Fetches) NextLook(v *env.Env) table.Handle {
 	if x.at == 0 && x.again {
 		x.again, x.at = false, x.waiting.Front()
@@ -36,7 +36,8 @@ func (x *Fetches) NextLook(v *env.Env) table.Handle {
 	return h
 }
 
-// unwait takes a fetch out of those that wait. A pass that was to go on with it goes on with the next.
+// unwait removes a fetch from the waiting ones. A pass that was to continue with this fetch continues with the
+// next.
 func (x *Fetches) unwait(h table.Handle) {
 	if x.at == h {
 		x.at = x.rows.Next(h)

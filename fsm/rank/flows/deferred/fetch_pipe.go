@@ -9,20 +9,20 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 )
 
-// What the pipeline is told, and what it says of it.
+// The methods in this file pass events to the pipeline and apply its reports.
 
-// Pipeline is what stages fetches; to look at only.
+// Pipeline returns the pipeline that stages fetches, for inspection only.
 func (x *Fetches) Pipeline() *staging.Pipeline { return &x.pipe }
 
-// Admit lets fetches that are short of staging pages have what became free.
+// Admit gives free staging pages to the fetches that are short of them.
 func (x *Fetches) Admit(v *env.Env, s *store.Store, d *Deferred) {
 	x.stage(v, s)
 	x.pipe.Admit(v, d)
 	x.settle(v, s, d)
 }
 
-// stage has a cache give up what fetches lack of staging pages, or as much of it as there is: no more than is given to
-// them in this step.
+// stage makes the store's cache evict chunks for the staging pages that fetches lack, as far as it can: no more
+// pages than can be given to the fetches in this step.
 func (x *Fetches) stage(v *env.Env, s *store.Store) {
 	p := v.StagedIn()
 	if lacks := min(x.pipe.Lacks(), v.Work.Rows()); lacks > p.Free() && s.Spare(p) > 0 {
@@ -46,12 +46,12 @@ func (x *Fetches) Fetched(
 	}
 	x.pipe.OnTransferDone(v, d, ref, ev)
 	if lost != 0 {
-		x.pipe.OnLinkLost(v, lost) // It is dropped: nobody else can read over it either.
+		x.pipe.OnLinkLost(v, lost) // The link is dropped: no other read can use it either.
 	}
 	x.settle(v, s, d)
 }
 
-// Settled handles the late word that one of the pipeline's reads touches nothing any more.
+// Settled handles the notification, after an unsettled read, that the read touches nothing any more.
 func (x *Fetches) Settled(v *env.Env, s *store.Store, d *Deferred, ref kernel.Ref) {
 	x.pipe.OnSettled(v, ref)
 	x.settle(v, s, d)
@@ -69,13 +69,13 @@ func (x *Fetches) PipeDue(v *env.Env, s *store.Store, d *Deferred, ref kernel.Re
 	x.settle(v, s, d)
 }
 
-// LinkLost handles the end of a link: what is read over it fails.
+// LinkLost handles the loss of a link: reads over the link fail.
 func (x *Fetches) LinkLost(v *env.Env, s *store.Store, d *Deferred, lost effects.Link) {
 	x.pipe.OnLinkLost(v, lost)
 	x.settle(v, s, d)
 }
 
-// EndLost goes on with what ends because its link is lost.
+// EndLost continues to end the fetches that have lost their link.
 func (x *Fetches) EndLost(v *env.Env, s *store.Store, d *Deferred) {
 	x.pipe.EndLost(v)
 	x.settle(v, s, d)

@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
 )
 
-// Where the chunks of a fetch are.
+// This file finds the chunks of a fetch.
 
-// known says whether there may be all chunks. It goes on from the one that was missing: those before it are looked at
-// again once the last one is known.
+// known reports whether each chunk may be here or in an offer. The look-up continues at the chunk that was
+// missing last time; the chunks before are looked up again once the last chunk is known.
 func (x *Fetches) known(v *env.Env, s *store.Store, d *Deferred, f *fetch) bool {
 	was := f.from
 	for ; f.from < len(f.ends); f.from++ {
@@ -24,8 +24,9 @@ func (x *Fetches) known(v *env.Env, s *store.Store, d *Deferred, f *fetch) bool 
 	return true
 }
 
-// outOfReach says whether there is still no way to one of the chunks, of a fetch that was resolved before. As known
-// does, it goes on from the one that was missing: else all of them would be looked up again whenever anything comes.
+// outOfReach reports whether a fetch that was resolved before still lacks the link to one of its chunks. As known
+// does, outOfReach continues at the chunk that lacked a link last time; otherwise all chunks would be looked up
+// again at each event.
 func (x *Fetches) outOfReach(v *env.Env, s *store.Store, d *Deferred, l *link.Links, f *fetch) bool {
 	if f.stuck == 0 {
 		return false
@@ -49,7 +50,7 @@ func (x *Fetches) outOfReach(v *env.Env, s *store.Store, d *Deferred, l *link.Li
 	return false
 }
 
-// resolve finds out where each chunk is, into x.plan, and says whether all can be had now.
+// resolve makes the plan of where to read each chunk, in x.plan, and reports whether all chunks can be had now.
 func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links, f *fetch) bool {
 	p := &x.plan
 	*p = staging.Fetch{Ticket: f.ticket, Deadline: f.deadline, Items: p.Items[:0], Sources: p.Sources[:0]}
@@ -73,7 +74,7 @@ func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links
 		o := d.get(offer)
 		to := o.way(v, l)
 		if to == 0 {
-			if all = false; f.stuck == 0 { // All senders are reached for at once.
+			if all = false; f.stuck == 0 { // The links to all senders are requested at once.
 				f.stuck = i + 1
 			}
 			continue
@@ -94,8 +95,8 @@ func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links
 	return all
 }
 
-// GiveUpFor does for chunks of a request what a fetch does that begins and fails: its claims on those that are here
-// end, and so do offers for it of those that are elsewhere.
+// GiveUpFor has the effect, on the given chunks of a request, of a fetch that begins and fails: the request's
+// claims on chunks that are here end, and chunks that were offered for the request leave their offers.
 func (x *Fetches) GiveUpFor(v *env.Env, s *store.Store, d *Deferred, request uint64, keys [][]byte) {
 	var takes []taken
 	for _, key := range keys {

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// offeredFor adds the locations of a chunk that leave with a fetch of this request: all that it has in offers for it,
-// wherever the chunk is read. Nobody would come for the others.
+// offeredFor appends to takes the locations of a chunk that leave with a fetch of the given request: all
+// locations in offers for that request, wherever the chunk is read. No later fetch would use them.
 func (d *Deferred) offeredFor(s *store.Store, request uint64, e store.Entry, takes []taken) []taken {
 	for at := s.FirstLocation(e); at != 0; at = s.NextLocation(at) {
 		offer, item := s.Offered(at)
@@ -19,13 +19,14 @@ func (d *Deferred) offeredFor(s *store.Store, request uint64, e store.Entry, tak
 	return takes
 }
 
-// amongMost is how many offers of a chunk are compared.
+// amongMost is the largest number of readable offers of a chunk that Location compares.
 const amongMost = 16
 
-// Location chooses where to read a chunk: what was offered for this request, else what stands longest. To read
-// what is another's takes nothing from it. An offer whose lease is over is none, though that is its deadline and may
-// be handled only later in this step; nor is one that is condemned, though the sweep has yet to come to it. It chooses
-// among the first that may be read: there may be as many offers of one chunk as there are offers.
+// Location returns where to read a chunk: from an offer for the given request if there is one, or else from the
+// offer with the longest remaining lease. Reading from another request's offer does not use that offer up (M7).
+// An offer with an expired lease is not considered, although its deadline may be handled later in this step; nor
+// is a condemned offer, although the sweep may not have reached it yet. Location compares the first amongMost
+// readable offers only, because one chunk may be in as many offers as there are.
 func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request uint64) (best store.Location) {
 	longest, good := v.Now, 0
 	for at := s.FirstLocation(e); at != 0 && good < amongMost; at = s.NextLocation(at) {
@@ -46,12 +47,13 @@ func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request u
 	return best
 }
 
-// Extend prolongs an offer.
+// Extend moves the time until which an offer may be read to until, but never to an earlier time, and sets the
+// next deadline.
 func (d *Deferred) Extend(v *env.Env, h table.Handle, until effects.Time) {
 	o := d.rows.Get(h)
 	o.Until = max(o.Until, until)
 	d.Watch(v, h, o.renews)
 }
 
-// NotAfter is until when an offer may be read: for the reads of its fetches.
+// NotAfter returns the time until which an offer may be read, for the reads of its fetches.
 func (d *Deferred) NotAfter(h table.Handle) effects.Time { return d.rows.Get(h).Until }

@@ -5,24 +5,26 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about offers kept for later. Zero means the default.
+// Settings is the part of a rank's configuration that concerns offers kept for later. A zero field takes the
+// default.
 type Settings struct {
-	OffersMax    uint32           // default 4096 offers kept for later
-	LeadMin      effects.Duration // default 100 ms: for which an offer must still stand to be kept
-	FetchTimeout effects.Duration // default 30 s: the longest that a Fetch takes, and one without Patience
+	OffersMax uint32 // the limit of kept offers; default 4096
+	// LeadMin is the time that an offer's lease must still last for the offer to be kept; default 100 ms.
+	LeadMin      effects.Duration
+	FetchTimeout effects.Duration // the longest time of a Fetch, and the time of one without Patience; default 30 s
 }
 
-// Fill puts defaults where nothing is said.
+// Fill replaces zero fields by their defaults.
 func (s *Settings) Fill() {
 	kernel.Default(&s.OffersMax, 4096)
 	kernel.Default(&s.LeadMin, 100*effects.Millisecond)
 	kernel.Default(&s.FetchTimeout, 30*effects.Second)
 }
 
-// Check says what cannot work.
+// Check returns an error if a setting is out of range.
 func (s *Settings) Check() error {
 	return kernel.Countable(kernel.Count{Name: "OffersMax", Value: s.OffersMax})
 }
 
-// Need is that of offers: each has a deadline.
+// Need returns the resources that kept offers need: each has a deadline.
 func (s *Settings) Need() kernel.Need { return kernel.Need{Deadlines: int(s.OffersMax)} }

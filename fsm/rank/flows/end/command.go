@@ -1,9 +1,22 @@
-// Package end tells receivers how requests ended at their sender. The word needs nothing but the request's id: no page,
-// no key and no link. So it arrives where what was to be sent could not: at a receiver without memory, or of another
-// layout.
+// Package end notifies receivers of how requests ended at their sender. The end-of-request message needs only the
+// id of the request: no page, no key and no link. So the message arrives where the chunks themselves could not be
+// sent: at a receiver without memory, or with another layout.
 //
-// A Source may be relied on for this: each End has one outcome, within its patience; the word is repeated until the
-// receiver has confirmed it, or patience is over; and a receiver that is away delays no other one's.
+// The [Source] runs at the sender. It sends the message for each [End] command and repeats the message until the
+// receiver has confirmed. The [Target] runs at the receiver. It records the request outcome in the table of
+// requests, which ends the Gets and Fetches that wait for more of the request, and confirms.
+//
+// A caller of a Source may rely on this: each End has one outcome, within its patience. The message is repeated
+// until the receiver has confirmed it or the patience is over. A receiver that does not answer delays no message
+// to another receiver.
+//
+// Example of a request that failed at its sender before all chunks were sent:
+//
+//	engine   ── End(request r, failed) ────► source
+//	source   ── end of r ──────────────────► target   the reply is lost
+//	source   ── end of r, after a pause ───► target   waiting Gets of r end
+//	target   ── confirmed ─────────────────► source
+//	source   ── Deliver(OK) ───────────────► engine
 package end
 
 import (
@@ -14,28 +27,29 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// End says how a request ended of which nothing more is put: with Code OK all of it was sent. A Get or Fetch at the
-// receiver that waits for more of it ends. It is delivered with OK when the receiver has confirmed that, with NotSent
-// if the engine there waits for other chunks, and with Expired if there was no confirmation within Patience.
+// End is the command to report how a request ended of which no more chunks will be put. With Code OK all chunks
+// were sent. A Get or Fetch at the receiver that waits for more of the request ends. The command is delivered
+// with OK when the receiver has confirmed, with NotSent if the engine there waits for chunks that were not among
+// those sent, and with Expired if no confirmation arrived within Patience.
 type End struct {
-	Request  []byte // its id, which no other attempt has
+	Request  []byte // the id of the request, which no other attempt uses
 	Peer     engine.Peer
 	Code     effects.Code
-	Reason   []byte           // for people
-	Patience effects.Duration // 0: the configured PutTimeout
+	Reason   []byte           // a text for logs
+	Patience effects.Duration // how long the message is repeated; 0: the configured PutTimeout
 }
 
-// IsCommand marks a command body.
+// IsCommand marks an End as a command body.
 func (*End) IsCommand() {}
 
-// Config is what a Source goes by, beside what all flows do.
+// Config is the configuration of a Source.
 type Config struct {
 	EndsMax, PeersMax uint32
-	Timeout           effects.Duration // of an End that says no Patience
+	Timeout           effects.Duration // the patience of an End that states none
 }
 
-// Need is that of so many ends for so many peers: of each end its deadline and its answer's, of each peer a connection
-// and a pause.
+// Need returns the resources for the given number of Ends to the given number of peers: each End has a deadline,
+// and each peer has a connection, a deadline for the reply and a pause.
 func Need(ends, peers uint32) kernel.Need {
 	return kernel.Need{
 		Deadlines: int(ends) + 2*int(peers),

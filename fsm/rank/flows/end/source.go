@@ -12,13 +12,13 @@ import (
 
 var _ flow.Flow = (*Source)(nil)
 
-// A Source tells receivers how requests ended.
+// A Source sends end-of-request messages to receivers.
 type Source struct {
 	cfg  Config `snap:"share"`
 	rows table.Slab[row]
 	ways table.Slab[way]
-	used table.List // ways with something to tell
-	idle table.List // the others, the one idle longest first
+	used table.List // the ways with a message to send or in flight
+	idle table.List // the idle ways, in the order in which they became idle
 
 	ask   protocol.EndRequest  `snap:"scratch"`
 	reply protocol.EndResponse `snap:"scratch"`
@@ -33,46 +33,47 @@ type row struct {
 	code      effects.Code
 	reason    []byte
 	patience  effects.Duration
-	timer     kernel.TimerID `snap:"set"` // when its patience is over
-	cause     effects.Code   // of what failed last
+	timer     kernel.TimerID `snap:"set"` // the end of the patience
+	cause     effects.Code   // the code of the latest failure
 	why       effects.Why
 }
 
-// A way is the connection to one receiver's alloc port. One End is told on it at a time, the first in line.
+// A way is the connection to one receiver's alloc port. One message is in flight on a way at a time, that of the
+// first End in the queue.
 type way struct {
 	where link.Where
 	conn  link.Conn
-	queue table.List // ends that were not confirmed
+	queue table.List // the Ends that have not been confirmed
 	phase wayPhase
-	fails uint32         // attempts in a row that led to no answer
-	timer kernel.TimerID `snap:"set"` // when an answer is overdue, or a pause over
-	asked table.Handle   // the End whose answer is awaited; its row may be gone
-	busy  bool           // it stands in used
+	fails uint32         // the number of consecutive attempts without a reply
+	timer kernel.TimerID `snap:"set"` // the time at which the reply is overdue, or at which the pause ends
+	asked table.Handle   // the End of the message in flight; its row may be gone
+	busy  bool           // the way is in Source.used
 }
 
-// wayPhase is where a way stands.
+// wayPhase is the phase of a way.
 type wayPhase uint8
 
 const (
-	wayIdle    wayPhase = iota // it may go on
-	wayOpening                 // its connection is being opened
-	wayAsking                  // an answer is awaited
-	wayPausing                 // it is left alone for a while
+	wayIdle    wayPhase = iota // nothing is in flight
+	wayOpening                 // the connection is being opened
+	wayAsking                  // a reply is awaited
+	wayPausing                 // no message is sent until the pause ends
 )
 
-// Kinds of Refs of this flow.
+// The kinds of Refs of this flow.
 const (
-	kindEnd  uint8 = iota + 1 // an End: its ticket, and when its patience is over
+	kindEnd  uint8 = iota + 1 // an End: its ticket and the end of its patience
 	kindOpen                  // the connection of a way
-	kindAsk                   // an answer there
-	timerWay                  // when an answer is overdue, or a pause over
+	kindAsk                   // the reply to a message
+	timerWay                  // the time at which the reply is overdue, or at which the pause ends
 )
 
 func ref(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerEndSource, Kind: kind, Subject: h}
 }
 
-// Emptied returns a Source without any End, in the memory of f, which is not used any more.
+// Emptied returns a Source without Ends. The memory of f is reused, so f must not be used afterwards.
 func (f *Source) Emptied(cfg Config) Source {
 	return Source{
 		cfg: cfg, rows: f.rows.Emptied(int(cfg.EndsMax)), ways: f.ways.Emptied(int(cfg.PeersMax)),
@@ -80,7 +81,7 @@ func (f *Source) Emptied(cfg Config) Source {
 	}
 }
 
-// Step takes a command, or what became of what this flow asked for.
+// Step handles the completions of the effects that this flow requested.
 func (f *Source) Step(e *flow.Env, of kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Opened:
@@ -96,14 +97,14 @@ func (f *Source) Step(e *flow.Env, of kernel.Ref, ev effects.Event) {
 	}
 }
 
-// take begins with an End.
+// take starts an End, or refuses it at once.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *End) {
 	if code, why := f.check(e, c); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, &why)
 		return
 	}
 	var at table.Handle
-	if !f.rows.Full() { // Else no connection is closed to make room for one that has nothing to tell.
+	if !f.rows.Full() { // If the table is full, no connection is closed for an End that is refused anyway.
 		at = f.reach(e, link.Where(c.Peer))
 	}
 	if at == 0 {
@@ -128,7 +129,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *End) {
 	f.goOn(e, at)
 }
 
-// check says whether an End can be taken as it is given.
+// check returns OK if an End is valid, or else the code and the reason for refusing it.
 func (f *Source) check(e *flow.Env, c *End) (effects.Code, effects.Why) {
 	most := e.Commands.RequestIDMax()
 	switch {
@@ -157,7 +158,8 @@ func (f *Source) check(e *flow.Env, c *End) (effects.Code, effects.Why) {
 	return effects.OK, effects.Why{}
 }
 
-// reach finds or makes the way to a receiver; zero: all there may be are in use.
+// reach returns the way to a receiver, and inserts a new way if necessary, in place of the longest idle way if
+// the table is full. It returns 0 if all ways are in use.
 func (f *Source) reach(e *flow.Env, to link.Where) table.Handle {
 	for slot := range f.ways.Slots() {
 		h := f.ways.At(slot)
@@ -180,8 +182,9 @@ func (f *Source) reach(e *flow.Env, to link.Where) table.Handle {
 	return h
 }
 
-// goOn tells the first End in a way's line, if the way is free. A way is idle when it owes nothing and nothing is owed
-// to it: only then may it go.
+// goOn sends the message of the first End in a way's queue if nothing is in flight on the way, and moves the way
+// to the list of used or of idle ways. A way is idle, and may be replaced, when its queue is empty and no
+// completion or timer of the way is outstanding.
 func (f *Source) goOn(e *flow.Env, h table.Handle) {
 	w := f.ways.Get(h)
 	if w.phase == wayIdle && w.queue.Len() > 0 {
@@ -201,7 +204,7 @@ func (f *Source) goOn(e *flow.Env, h table.Handle) {
 	}
 }
 
-// list is the one that a way stands in.
+// list returns the list that contains the way.
 func (w *way) list(f *Source) *table.List {
 	if w.busy {
 		return &f.used
@@ -209,7 +212,8 @@ func (w *way) list(f *Source) *table.List {
 	return &f.idle
 }
 
-// send tells the first End in line, in the name that the receiver knows, if the two ends ever shook hands.
+// send sends the message of the first End in the queue. The message names the incarnation that the receiver
+// knows, if the two nodes have ever shaken hands.
 func (f *Source) send(e *flow.Env, h table.Handle, w *way) {
 	r := f.rows.Get(w.queue.Front())
 	us, who := e.Links.Names(w.where)
@@ -222,7 +226,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, w *way) {
 	e.Timers.Set(&w.timer, e.Now.Add(e.Cfg.ReplyTimeout), ref(timerWay, h))
 }
 
-// opened takes the connection of a way.
+// opened handles the completion of the opening of a connection.
 func (f *Source) opened(e *flow.Env, h table.Handle, ev *effects.Opened) {
 	w := f.ways.Get(h)
 	w.conn.Opened(&e.Env, ev, ref(kindOpen, h))
@@ -234,14 +238,15 @@ func (f *Source) opened(e *flow.Env, h table.Handle, ev *effects.Opened) {
 	f.goOn(e, h)
 }
 
-// lost takes the end of a connection on which nothing is asked; of a question the driver says what becomes of it.
+// lost handles the loss of a connection without a message in flight. A message that was in flight ends by an
+// event of its own.
 func (f *Source) lost(e *flow.Env, h table.Handle) {
 	w := f.ways.Get(h)
 	w.conn.Close(&e.Env)
 	f.goOn(e, h)
 }
 
-// unanswered has the End told once more, after a pause.
+// unanswered handles a message to which no reply came: the message is sent again after a pause.
 func (f *Source) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
 	w := f.ways.Get(h)
 	e.Timers.Stop(&w.timer)
@@ -250,8 +255,8 @@ func (f *Source) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
 	f.pause(e, h, w, code, link.HungUp(code, e.Cfg.ReplyTimeout))
 }
 
-// pause leaves a receiver alone for a while, the longer the more often it gave no answer. A drain waits for none that
-// is away: what is to be told there ends.
+// pause stops sending to a receiver for a time that doubles with each consecutive failure, from BackoffMin to
+// BackoffMax. During a drain there is no pause: the Ends that wait for such a receiver end at once.
 func (f *Source) pause(e *flow.Env, h table.Handle, w *way, code effects.Code, why effects.Why) {
 	e.Out.Mark(Marks.Again)
 	w.fails++
@@ -269,7 +274,7 @@ func (f *Source) pause(e *flow.Env, h table.Handle, w *way, code effects.Code, w
 	f.goOn(e, h)
 }
 
-// giveUp ends what waits for a way, in a drain.
+// giveUp ends all Ends that wait for a way, in a drain.
 func (f *Source) giveUp(e *flow.Env, w *way) {
 	for h := w.queue.Front(); h != 0; h = w.queue.Front() {
 		e.Work.Spend(1)
@@ -277,13 +282,13 @@ func (f *Source) giveUp(e *flow.Env, w *way) {
 	}
 }
 
-// replied takes the receiver's confirmation.
+// replied handles the receiver's confirmation.
 func (f *Source) replied(e *flow.Env, h table.Handle, body []byte) {
 	w := f.ways.Get(h)
 	e.Timers.Stop(&w.timer)
 	asked := w.asked
 	w.phase, w.asked, w.fails = wayIdle, 0, 0
-	if w.conn.ID() != 0 { // Else it was in the mailbox when we hung up.
+	if w.conn.ID() != 0 { // Otherwise the reply was in the mailbox when the connection was closed.
 		w.conn.Answered(e.Now)
 	}
 	if r := f.rows.Get(asked); r != nil {
@@ -293,7 +298,7 @@ func (f *Source) replied(e *flow.Env, h table.Handle, body []byte) {
 	f.goOn(e, h)
 }
 
-// answer reads what a receiver says.
+// answer returns the outcome that the receiver's reply states.
 func (f *Source) answer(e *flow.Env, body []byte) (effects.Code, effects.Why) {
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
@@ -307,7 +312,7 @@ func (f *Source) answer(e *flow.Env, body []byte) (effects.Code, effects.Why) {
 	return code, effects.Why{Said: effects.Words(m.Reason)}
 }
 
-// Command takes an End.
+// Command takes an End, and returns false for any other command.
 func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	c, ok := x.Body.(*End)
 	if ok {
@@ -316,7 +321,7 @@ func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	return ok
 }
 
-// Due takes a deadline.
+// Due handles a deadline.
 func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	h := of.Subject
 	if of.Kind == kindEnd {
@@ -335,7 +340,7 @@ func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	}
 	w := f.ways.Get(h)
 	w.timer = 0
-	if w.phase == wayAsking { // The question ends as unanswered when its connection is closed.
+	if w.phase == wayAsking { // The message ends as unanswered because its connection is closed.
 		w.conn.Close(&e.Env)
 		return
 	}
@@ -343,8 +348,8 @@ func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	f.goOn(e, h)
 }
 
-// blame is the code of an End whose patience was over after attempts that failed so. We closed those connections whose
-// receivers did not answer.
+// blame returns the outcome of an End whose patience was over after attempts that failed with the given code.
+// Closed means that this rank closed the connection because no reply arrived, so the outcome is Expired.
 func blame(cause effects.Code) effects.Code {
 	if cause == effects.Closed {
 		return effects.Expired
@@ -352,7 +357,8 @@ func blame(cause effects.Code) effects.Code {
 	return cause
 }
 
-// over gives an End its outcome. One whose answer is awaited may end so: then that says nothing to anybody.
+// over delivers the outcome of an End and removes its row. A message of the End may still be in flight; its reply
+// is then ignored.
 func (f *Source) over(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
 	r := f.rows.Get(h)
 	w := f.ways.Get(r.way)
@@ -374,7 +380,7 @@ func (f *Source) over(e *flow.Env, h table.Handle, code effects.Code, why effect
 	f.rows.Remove(h)
 }
 
-// Abort ends an End early. Its receiver may have been told.
+// Abort ends an End early, and returns true. The receiver may have been notified already.
 func (f *Source) Abort(e *flow.Env, of kernel.Ref) bool {
 	at := f.rows.Get(of.Subject).way
 	f.over(e, of.Subject, effects.Cancelled, effects.Why{})
@@ -382,25 +388,25 @@ func (f *Source) Abort(e *flow.Env, of kernel.Ref) bool {
 	return true
 }
 
-// Signal is told nothing: this flow needs no link.
+// Signal panics: this flow uses no link.
 func (f *Source) Signal(*flow.Env, kernel.Ref, flow.Signal) {
 	kernel.Foreign("who tells how requests ended")
 }
 
-// Left counts what a drain waits for.
+// Left returns the number of Ends that a drain waits for.
 func (f *Source) Left(*flow.Env) int { return f.rows.Len() }
 
-// Len is the number of Ends without an outcome.
+// Len returns the number of Ends without an outcome.
 func (f *Source) Len() int { return f.rows.Len() }
 
-// Tables shows what is in the tables.
+// Tables visits the tables of the Source.
 func (f *Source) Tables(visit table.Visit) {
 	visit("ends to tell", f.rows.Len(), table.Empty)
 	visit("connections for ends", f.ways.Len(), table.Bounded)
 	visit("connections for ends in use", f.used.Len(), table.Empty)
 }
 
-// The states of a way.
+// The states of a way, for State.
 const (
 	wayGone = iota
 	wayFree
@@ -409,12 +415,12 @@ const (
 	wayWaiting
 )
 
-// StateNames are their names.
+// StateNames returns the names of the states, in order.
 func StateNames() []string {
 	return []string{"no end", "end idle", "end opening", "end telling", "end pausing"}
 }
 
-// State is where the way of a Ref stands, or that of an End.
+// State returns the state of the way that a Ref names, or of the way of the End that a Ref names.
 func (f *Source) State(_ *flow.Rooms, of kernel.Ref) uint16 {
 	h := of.Subject
 	if of.Kind == kindEnd {

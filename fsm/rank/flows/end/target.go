@@ -9,24 +9,26 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Target takes senders' words on how requests ended. It keeps nothing: the room of requests does.
+// A Target handles senders' end-of-request messages. It has no state of its own: request outcomes are in the
+// shared table of requests.
 type Target struct {
 	flow.Passive
 	ask   protocol.EndRequest  `snap:"scratch"`
 	reply protocol.EndResponse `snap:"scratch"`
 }
 
-// Step panics: a target asks for no effects.
+// Step panics: a Target requests no effects.
 func (t *Target) Step(*flow.Env, kernel.Ref, effects.Event) {
 	kernel.Foreign("the target of ended requests")
 }
 
-// Serves reports that the target takes EndRequests.
+// Serves reports that the Target takes EndRequests.
 func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagEndRequest, c == effects.ChannelAlloc
 }
 
-// Receive handles an EndRequest. Every one is confirmed, also what is not believed: to say it again would change nothing.
+// Receive handles an EndRequest. Every request is confirmed, even if it is not believed, because repeating it
+// would change nothing.
 func (t *Target) Receive(e *flow.Env, ev *effects.Received) {
 	m := &t.ask
 	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
@@ -53,7 +55,8 @@ func (t *Target) Receive(e *flow.Env, ev *effects.Received) {
 	e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
 }
 
-// heard notes what a word means to who waits here.
+// heard records, for the confirmation, that a Get here waits for chunks of a request that its sender has ended
+// with OK.
 func (t *Target) heard(e *flow.Env, class int, request uint64, code effects.Code) {
 	awaited := e.Gets.Awaits(request)
 	if awaited == nil || code != effects.OK {

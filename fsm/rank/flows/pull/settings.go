@@ -8,25 +8,27 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// OfferSettings is the part of a rank's configuration that is about who offers. Zero means the default.
+// OfferSettings is the part of a rank's configuration that concerns senders of offers. A zero field takes the
+// default.
 type OfferSettings struct {
-	// Pull: this sender leases its pages and receivers read them; otherwise it pushes.
+	// Pull: this sender leases pages and receivers read them. Otherwise this sender pushes.
 	Pull bool
-	// DoneAddr is where this sender takes the ends of its offers, as receivers can reach it. Required with Pull.
+	// DoneAddr is the address at which receivers can send done messages to this sender. Required with Pull.
 	DoneAddr effects.Addr
-	// RenewAddr is where it takes renewals of them: its init socket, as receivers can reach it. Empty host: nowhere.
+	// RenewAddr is the address at which receivers can ask for renewals of leases: the init socket of this sender.
+	// With an empty host no lease is renewed.
 	RenewAddr effects.Addr
-	// PullTTL is how long an offer stands, however little is heard of its reader.
+	// PullTTL is the time to live of an offer, however little is received from the reader.
 	PullTTL effects.Duration // default 360 s (pd_pull_pending_ttl)
-	// ReservePPM of the pool's pages, in millionths, are never leased: floor(pages × (1 −
-	// ReservePPM/10⁶)) is the high-water mark.
+	// ReservePPM is the share of the pool's pages, in millionths, that is never leased. The high-water mark is
+	// floor(pages × (1 − ReservePPM/10⁶)).
 	ReservePPM uint32 // default 20000 (pd_pull_backpressure_reserve_pct 2.0); ReserveNone: nothing
 }
 
-// ReserveNone as ReservePPM reserves nothing.
+// ReserveNone is the value of ReservePPM that reserves no pages.
 const ReserveNone = 1 << 31
 
-// Fill puts defaults where nothing is said.
+// Fill replaces zero fields by their defaults.
 func (s *OfferSettings) Fill() {
 	kernel.Default(&s.PullTTL, 360*effects.Second)
 	kernel.Default(&s.ReservePPM, 20_000)
@@ -35,7 +37,7 @@ func (s *OfferSettings) Fill() {
 	}
 }
 
-// Check says what cannot work.
+// Check returns an error if a setting is out of range.
 func (s *OfferSettings) Check() error {
 	if s.ReservePPM >= 1_000_000 {
 		return fmt.Errorf("rank: ReservePPM is %d: give less than 1000000, or nothing could ever be leased", s.ReservePPM)
@@ -43,7 +45,8 @@ func (s *OfferSettings) Check() error {
 	return nil
 }
 
-// CheckOffers says what cannot work where it offers, from so many pages, with such a guard.
+// CheckOffers returns an error if the settings cannot work for a rank that offers chunks from a pool of the given
+// number of pages. guard is the LeaseGuard.
 func (s *OfferSettings) CheckOffers(pages uint32, guard effects.Duration) error {
 	done := protocol.Endpoint{Host: s.DoneAddr.Host, Port: s.DoneAddr.Port}
 	renew := protocol.Endpoint{Host: s.RenewAddr.Host, Port: s.RenewAddr.Port}
@@ -64,7 +67,7 @@ func (s *OfferSettings) CheckOffers(pages uint32, guard effects.Duration) error 
 	return nil
 }
 
-// Reserved is the part of the pool, in millionths, that is never leased.
+// Reserved returns the share of the pool, in millionths, that is never leased.
 func (s *OfferSettings) Reserved() uint32 {
 	if s.ReservePPM == ReserveNone {
 		return 0
@@ -72,20 +75,23 @@ func (s *OfferSettings) Reserved() uint32 {
 	return s.ReservePPM
 }
 
-// HighWater is the most of so many pages that are leased at a time.
+// HighWater returns the high-water mark of a pool of the given number of pages: the largest number of pages that
+// are leased at a time.
 func (s *OfferSettings) HighWater(pages uint32) uint32 {
 	return uint32(uint64(pages) * uint64(1_000_000-s.Reserved()) / 1_000_000)
 }
 
-// ReadSettings is the part of a rank's configuration that is about who reads. Zero means the default.
+// ReadSettings is the part of a rank's configuration that concerns receivers of offers. A zero field takes the
+// default.
 type ReadSettings struct {
-	// Delay: this receiver keeps offers and reads them when its engine fetches; otherwise as they come.
+	// Delay: this receiver keeps offers until the engine fetches the chunks. Otherwise offers are read on
+	// arrival.
 	Delay bool
-	// AddressesOnly: this receiver refuses an offer whose sender says by name where it takes words. Somebody would have
-	// to be asked for the name, and whom is the peer's choice.
+	// AddressesOnly: this receiver refuses an offer if the sender gives a host name instead of an address for
+	// done messages. Resolving a name would mean to query a name server of the peer's choice.
 	AddressesOnly bool
-	ReadTimeout   effects.Duration // default 10 s: a receiver's read of one offer
+	ReadTimeout   effects.Duration // the time limit of the read of one offer; default 10 s
 }
 
-// Fill puts defaults where nothing is said.
+// Fill replaces zero fields by their defaults.
 func (s *ReadSettings) Fill() { kernel.Default(&s.ReadTimeout, 10*effects.Second) }

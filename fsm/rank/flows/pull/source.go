@@ -14,56 +14,64 @@ import (
 
 var _ flow.Lender = (*Source)(nil)
 
-// A Source is the flow of puts that their receiver reads: it leases the pages, says where they are, and waits for the
-// reader's word, or the end of the time that it has.
+// A Source carries out puts that the receiver reads: it leases the pages, tells the receiver where the pages are,
+// and waits for the reader's done message or for the end of the lease.
 //
-// The answer to an offer gives the put its outcome, the end of the lease its memory; they come in either order. An
-// answer that never comes ends the put in time. Its pages stay leased for as long as they may be read.
+// The reply to an offer gives the put its outcome, and the end of the lease returns the memory; the two happen in
+// either order. If no reply arrives, the put ends at the deadline. The pages stay leased for as long as they may
+// be read.
 type Source struct {
 	cfg     SourceConfig `snap:"share"`
 	puts    put.Table[outgoing, *outgoing]
 	pulls   pulls
-	blocked // peers whose first put does not fit below the high-water mark
+	blocked // the peers that wait for room below the high-water mark
 
 	offer protocol.PullReadyNotif   `snap:"scratch"`
 	ack   protocol.PullReadyDoneAck `snap:"scratch"`
 	done  protocol.PullDoneSignal   `snap:"scratch"`
 }
 
-// SourceConfig is what this flow alone goes by.
+// SourceConfig is the configuration of a Source.
 type SourceConfig struct {
 	PutsMax   uint32
-	TTL       effects.Duration // how long an offer stands
-	HighWater uint32           // most pages that are leased at a time
-	SenderID  []byte           // LMCache's name for us in offers
-	DoneURL   []byte           // where receivers tell that they have read
-	RenewURL  []byte           // where they ask for more time; empty: nowhere
+	TTL       effects.Duration // the length of a lease
+	HighWater uint32           // the largest number of pages leased at a time
+	SenderID  []byte           // the name that LMCache gives to this sender in offers
+	DoneURL   []byte           // the address for done messages of receivers
+	RenewURL  []byte           // the address for renewals; empty: no renewals
 }
 
+// An outgoing is the row of one put. The row stays until the put has its outcome, no message about the put is to
+// be sent, and none of its pages is leased.
 type outgoing struct {
 	put.Row
-	phase     sourcePhase
-	id        protocol.PullID // by which its reader speaks of it
-	lease     lease.Owner     // of its pages
-	read      bool            // its reader said that it has everything
-	withdrawn bool            // it was taken back, and the peer is to be told
-	// Its reader found the lease over once, by a comparison of clocks that was old, and compares anew. That costs no
-	// attempt: with one attempt alone, puts that are rarer than comparisons last would fail for ever.
+	phase sourcePhase
+	id    protocol.PullID // the id by which the reader's done message names the offer
+	// lease is the read lease of the put's pages. Invariant: while the lease is out, the pages are not returned
+	// to the engine (M8).
+	lease     lease.Owner
+	read      bool // the reader reported that all chunks were read
+	withdrawn bool // the offer was taken back, and the peer has yet to be notified
+	// The reader has once refused the offer as expired, because its comparison of the two clocks was old, and
+	// compares anew. The repetition counts as no attempt. With a limit of one attempt, puts that are rarer than
+	// the time for which a comparison is good would otherwise always fail.
 	compared bool
 }
 
-// sourcePhase is where a put stands.
+// sourcePhase is the phase of a put.
 type sourcePhase uint8
 
 const (
-	sourceWaiting     sourcePhase = iota // for the link, or for its turn on the alloc lane, or for room to lend
-	sourceOffering                       // PullReadyNotif sent
-	sourceOffered                        // acknowledged, or not to be any more; its pages are leased
-	sourceWithdrawing                    // waits for the commit lane, to withdraw its offer, or has sent that
+	// waits for the link, for a place on the alloc lane, or for room below the high-water mark
+	sourceWaiting  sourcePhase = iota
+	sourceOffering             // the PullReadyNotif was sent
+	// acknowledged, or no acknowledgement is awaited any more; the pages are leased
+	sourceOffered
+	sourceWithdrawing // waits for the commit lane to send the withdrawal, or has sent that
 )
 
-// Emptied has room for its puts to so many peers, in the memory of f, which is not used any more. seed is a secret of
-// this rank.
+// Emptied returns a Source without puts, with room for puts to the given number of peers. The memory of f is
+// reused, so f must not be used afterwards. seed is a secret of this rank.
 func (f *Source) Emptied(cfg SourceConfig, peers uint32, seed uint64) Source {
 	return Source{
 		cfg: cfg, puts: f.puts.Emptied(cfg.PutsMax, peers),
@@ -73,20 +81,20 @@ func (f *Source) Emptied(cfg SourceConfig, peers uint32, seed uint64) Source {
 	}
 }
 
-// What a Ref of this flow is for.
+// The kinds of Refs of this flow.
 const (
-	sourceOffer    uint8 = iota + 1 // a PullReadyNotif
-	sourceWithdraw                  // one that takes an offer back
-	sourceLease                     // its read grant, and when that is over
-	sourceDeadline                  // when it must have ended, or its last errand is given up; also its ticket
-	sourceAnswer                    // when a peer's answer is overdue
+	sourceOffer    uint8 = iota + 1 // the reply to a PullReadyNotif
+	sourceWithdraw                  // the reply to a withdrawal
+	sourceLease                     // the read grant and the end of the lease's time
+	sourceDeadline                  // the deadline of the put, or of its withdrawal; also the put's ticket
+	sourceAnswer                    // the time at which the peer's reply is overdue
 )
 
 func sourceRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerPullSource, Kind: kind, Subject: h}
 }
 
-// stage is how far a put is.
+// stage returns the stage that reports name for the put's phase.
 func (p *outgoing) stage() effects.Stage {
 	switch p.phase {
 	case sourceWithdrawing:
@@ -96,7 +104,7 @@ func (p *outgoing) stage() effects.Stage {
 	return effects.StageOffer
 }
 
-// lane is the one that a question of a put is on.
+// lane returns the lane on which the put's present message was sent.
 func (p *outgoing) lane() link.Lane {
 	if p.phase == sourceOffering {
 		return link.LaneAlloc
@@ -104,14 +112,14 @@ func (p *outgoing) lane() link.Lane {
 	return link.LaneCommit
 }
 
-// Step takes a Put, a reader's done, or what became of what this flow asked for.
+// Step handles replies to this flow's messages, and the proof that a revocation has taken effect.
 func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Replied:
 		f.onReplied(e, ref, ev.Body)
 	case *effects.Unanswered:
 		f.onUnanswered(e, ref, ev.Code)
-	case *effects.Revoked: // The proof that nobody reads what was leased any more.
+	case *effects.Revoked: // Proof: nothing reads the leased pages any more.
 		if p := f.puts.Get(ref.Subject); p.lease.Revoked(&e.Env) {
 			p.leaseOver(e)
 			f.answered(e, ref.Subject, p)
@@ -121,7 +129,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Command takes a Put.
+// Command takes a Put, and returns false for any other command.
 func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	c, ok := x.Body.(*engine.Put)
 	if ok {
@@ -130,16 +138,16 @@ func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	return ok
 }
 
-// Serves reports that the source takes the ends of offers.
+// Serves reports that the Source takes the done messages of readers.
 func (f *Source) Serves(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelDone
 }
 
-// Receive takes the end of an offer.
+// Receive takes a done message.
 func (f *Source) Receive(e *flow.Env, x *effects.Received) { f.onDone(e, x) }
 
-// Signal is told that an outbound peer changed, who waits for it goes on; or that a reader said, beside a renewal, that
-// it reads no more of what is leased.
+// Signal handles a change of an outbound peer, by which waiting puts may proceed. It also handles a reader's
+// statement, beside a renewal, that the leased pages are not read any more.
 func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	switch s.Kind {
 	case flow.Changed:
@@ -168,7 +176,7 @@ func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// take begins with a put.
+// take admits a Put command, inserts the row and queues the put, unless put.Admit refuses the command.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	a, ok := put.Admit(e, t, c, f.puts.Len(), f.fitting(e, c.Keys))
 	if !ok {
@@ -188,7 +196,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	f.becomeWaiting(e, h, p)
 }
 
-// onDeadline ends a put whose time is up.
+// onDeadline ends a put when the deadline has passed.
 func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	code, why := effects.Expired, p.OutOfTime()
 	if p.phase == sourceWaiting {
@@ -205,7 +213,8 @@ func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	f.stop(e, h, p, code)
 }
 
-// Abort ends a put early, or takes back its offer, and says whether there was anything to end.
+// Abort ends a put early, or takes the offer back after the outcome, and returns false if there was nothing to
+// end.
 func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	h := ref.Subject
 	p := f.puts.Get(h)
@@ -216,7 +225,7 @@ func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// stop gives a put its outcome now, wherever it stands; what is under way goes on to its own end without it.
+// stop gives a put its outcome now, in any phase. Work that is in flight continues to the end.
 func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	switch p.phase {
 	case sourceWaiting:
@@ -230,7 +239,7 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 	case sourceOffering, sourceOffered:
 		e.Out.Mark(Marks.StoppedOffered)
 		f.withdraw(e, h, p, code)
-	case sourceWithdrawing: // Its last errand took too long: the end of the lease does the same.
+	case sourceWithdrawing: // The withdrawal took too long: the end of the lease has the same effect.
 		e.Out.Mark(put.Marks.StoppedCommitting)
 		if p.Conn == 0 {
 			f.puts.UnqueueLast(h)
@@ -239,12 +248,12 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 	}
 }
 
-// deliver gives a put its one outcome, and its memory with it unless that may still be read.
+// deliver delivers the put's one outcome, together with the memory unless the pages may still be read (M8).
 func (p *outgoing) deliver(e *flow.Env, code effects.Code) {
 	p.Outcome(e, code, p.lease.Out(), p.stage())
 }
 
-// end removes a put that has its outcome and nothing under way.
+// end removes the row of a put that has an outcome and nothing in flight.
 func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 	p.LetGo(e)
 	if p.id != (protocol.PullID{}) {
@@ -253,8 +262,8 @@ func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 	f.puts.Remove(h)
 }
 
-// Left counts what a drain waits for.
+// Left returns the number of puts that a drain waits for.
 func (f *Source) Left(e *flow.Env) int { return f.puts.Left(e) }
 
-// Len is the number of puts.
+// Len returns the number of puts.
 func (f *Source) Len() int { return f.puts.Len() }

@@ -6,19 +6,20 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Blocked are the peers whose first put waits for room below the high-water mark, not for its lane, in order: room goes
-// to the first of them, so that no peer's small puts pass another's large one.
+// A blocked is the queue of peers with a first put that waits for room below the high-water mark and not for the
+// lane. Room is given to the first peer in the queue, so that no peer's small puts overtake the large put of
+// another peer.
 type blocked struct {
-	is   []bool // by the slot of the outbound peer
+	is   []bool // whether a peer is in line, by the slot of the outbound peer
 	line []table.Handle
 
-	shifted bool // somebody left a line without what he waited for
+	shifted bool // a put or a peer left a queue without having been served
 }
 
-// mayPass says whether nobody's turn comes before a peer's.
+// mayPass reports whether a peer may take room now: no other peer is first in line.
 func (b *blocked) mayPass(peer table.Handle) bool { return len(b.line) == 0 || b.line[0] == peer }
 
-// block puts a peer at the end of the line, and says whether it was not there.
+// block appends a peer to the line, and returns false if the peer was there already.
 func (b *blocked) block(peer table.Handle) bool {
 	if b.is[peer.Slot()] {
 		return false
@@ -28,7 +29,7 @@ func (b *blocked) block(peer table.Handle) bool {
 	return true
 }
 
-// unblock takes a peer out of the line.
+// unblock removes a peer from the line.
 func (b *blocked) unblock(peer table.Handle) {
 	if !b.is[peer.Slot()] {
 		return
@@ -39,7 +40,8 @@ func (b *blocked) unblock(peer table.Handle) {
 	}
 }
 
-// Shifted says, once, that somebody left a line without having got what he waited for: who is behind him may get it.
+// Shifted reports, once, that a put left a queue without having been served, so that the room may suffice for the
+// puts behind it.
 func (b *blocked) Shifted() bool {
 	was := b.shifted
 	b.shifted = false

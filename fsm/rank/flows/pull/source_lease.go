@@ -9,8 +9,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// onDone handles a reader's word that it has read, or will not read, what was offered. It is looked for among what is
-// leased; said twice, late, or of another life, it finds nothing.
+// onDone handles a reader's done message: the reader has read the offered chunks, or will not read them. The done
+// message is matched against the leases that stand. A message that is repeated or late, or that comes from
+// another incarnation, matches none and has no effect (M2).
 func (f *Source) onDone(e *flow.Env, ev *effects.Received) {
 	m := &f.done
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
@@ -46,8 +47,8 @@ func (f *Source) onDone(e *flow.Env, ev *effects.Received) {
 	f.answered(e, h, p)
 }
 
-// spokenOf says whether a done is the word of the life to which the put was offered. A plain peer has no names; it
-// has the put's id, which nobody was told but it.
+// spokenOf reports whether a done message was sent by the incarnation to which the put was offered. A peer
+// without our extensions states no incarnation, but it knows the put's id, which was sent to that peer alone.
 func (p *outgoing) spokenOf(m *protocol.PullDoneSignal) bool {
 	if p.Who == (effects.Incarnation{}) {
 		return true
@@ -55,14 +56,15 @@ func (p *outgoing) spokenOf(m *protocol.PullDoneSignal) bool {
 	return m.HasExt && p.lease.SpokenOfBy(m.Ext.Incarnation, m.Ext.To, m.Ext.Grant)
 }
 
-// endLease ends a put's lease by its reader's word.
+// endLease ends a put's lease because the reader reported that it reads no more.
 func (p *outgoing) endLease(e *flow.Env) {
 	if p.lease.EndByWord(&e.Env, e.Cfg.Leased) {
 		p.leaseOver(e)
 	}
 }
 
-// leaseOver gives the memory back if the outcome left it with us: nobody reads it any more.
+// leaseOver returns the memory if the outcome was delivered as held. Invariant: nothing reads the pages any more
+// (M8).
 func (p *outgoing) leaseOver(e *flow.Env) {
 	if p.Held() {
 		e.Work.Spend(p.Size())
@@ -70,7 +72,7 @@ func (p *outgoing) leaseOver(e *flow.Env) {
 	}
 }
 
-// onLeaseOver ends an offer by time alone.
+// onLeaseOver ends an offer because the time of its lease is over.
 func (f *Source) onLeaseOver(e *flow.Env, h table.Handle, p *outgoing) {
 	e.Out.Mark(Marks.OfferOver)
 	p.Blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: f.cfg.TTL.String(), Theirs: "no answer"})
@@ -87,15 +89,16 @@ func (f *Source) onLeaseOver(e *flow.Env, h table.Handle, p *outgoing) {
 	}
 }
 
-// finishUnanswered ends an offer whose answer was lost, but whose reader's last word was not.
+// finishUnanswered ends an offer that got no reply, after its lease has ended or has been given back by the
+// reader.
 func (f *Source) finishUnanswered(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	p.phase = sourceOffered
 	p.deliver(e, p.orRead(e, code))
 	f.answered(e, h, p)
 }
 
-// orRead is the code of a put that would end with another one, but whose reader has everything, whatever became of
-// its answer.
+// orRead returns the code with which a put ends: OK if the reader has read everything, whatever became of the
+// reply, and the given code otherwise.
 func (p *outgoing) orRead(e *flow.Env, code effects.Code) effects.Code {
 	if !p.read {
 		return code
@@ -105,8 +108,8 @@ func (p *outgoing) orRead(e *flow.Env, code effects.Code) effects.Code {
 	return effects.OK
 }
 
-// withdraw gives the put its outcome unless it has one, and takes its offer back as far as that can be done. On
-// leased planes only the reader, who is told, and time can end the lease.
+// withdraw gives the put its outcome unless it has one, and takes the offer back as far as possible. On leased
+// planes only the reader, which is notified, and time can end the lease (M4).
 func (f *Source) withdraw(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	if !e.Cfg.Leased {
 		p.endLease(e)
@@ -121,8 +124,8 @@ func (f *Source) withdraw(e *flow.Env, h table.Handle, p *outgoing, code effects
 	f.answered(e, h, p)
 }
 
-// answered goes on with a put that has its outcome and whose offer no answer is awaited for: it tells the peer if the
-// offer was taken back, waits for the end of the lease, and then is gone.
+// answered advances a put that has its outcome and awaits no reply to its offer: it sends the withdrawal if the
+// offer was taken back, waits for the end of the lease, and then removes the row.
 func (f *Source) answered(e *flow.Env, h table.Handle, p *outgoing) {
 	switch {
 	case p.phase == sourceWithdrawing && p.Conn == 0:
@@ -137,10 +140,10 @@ func (f *Source) answered(e *flow.Env, h table.Handle, p *outgoing) {
 	}
 }
 
-// finish ends a put that has nothing left to say, as soon as nothing of it is leased.
+// finish removes a put that has no message left to send, as soon as none of its pages is leased.
 func (f *Source) finish(e *flow.Env, h table.Handle, p *outgoing) {
 	if p.lease.Out() {
-		e.Timers.Stop(&p.Timer) // that of its errand
+		e.Timers.Stop(&p.Timer) // the timer of the withdrawal
 		p.phase, p.Conn = sourceOffered, 0
 		return
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Pulls are the ids by which readers speak of offers. Nobody but the reader that was told one knows it.
+// A pulls maps the pull ids, by which readers name offers, to puts. Each id is known only to the reader to which
+// it was sent.
 type pulls struct {
 	ids    prng.Source
 	byPull table.Index
@@ -19,7 +20,8 @@ func (x *pulls) emptied(seed uint64) pulls {
 	return pulls{ids: prng.New(seed), byPull: x.byPull.Emptied()}
 }
 
-// draw gives a put its id, as protocol.NewPullID draws it, without the reader that escapes.
+// draw gives a put its id. It draws the id as protocol.NewPullID does, but without an io.Reader, which would
+// escape to the heap.
 func (x *pulls) draw(h table.Handle) (id protocol.PullID) {
 	binary.LittleEndian.PutUint64(id[:8], x.ids.Next())
 	binary.LittleEndian.PutUint64(id[8:], x.ids.Next())

@@ -13,9 +13,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// becomeOffering sends the PullReadyNotif, and grants the lease before it unless it stands already: a reader's word
-// that it has read can never come before there is something to end, however early it comes. A retry speaks of the
-// same lease, which began with its first message whatever became of that.
+// becomeOffering sends the PullReadyNotif. Before that it grants the lease, unless the lease stands already. So a
+// done message, however early it arrives, finds a lease to end. A retry names the same lease, which began with
+// the first message whatever became of that.
 func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
 	p.phase, p.Conn = sourceOffering, conn
@@ -45,7 +45,8 @@ func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) 
 	p.Send(e, m.Append(e.Out.Arena()), nil, sourceRef(sourceOffer, h), sourceRef(sourceAnswer, h))
 }
 
-// sendWithdrawal says that the put's offer is taken back. (The reader of an eager offer learns it from its read.)
+// sendWithdrawal sends the message that takes the put's offer back. (A reader that is reading an eager offer
+// learns of the withdrawal from its read.)
 func (f *Source) sendWithdrawal(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
 	p.Conn = conn
@@ -57,7 +58,7 @@ func (f *Source) sendWithdrawal(e *flow.Env, h table.Handle, conn effects.Conn) 
 	p.Send(e, m.Append(e.Out.Arena()), nil, sourceRef(sourceWithdraw, h), sourceRef(sourceAnswer, h))
 }
 
-// message begins m to the peer of a put; it offers nothing yet.
+// message resets m to a message to the put's peer that offers nothing yet.
 func (p *outgoing) message(e *flow.Env, m *protocol.PullReadyNotif, cfg *SourceConfig) {
 	m.SenderID, m.SenderDoneURL = cfg.SenderID, cfg.DoneURL
 	m.Keys, m.SenderUUIDs, m.SenderIndexes = m.Keys[:0], m.SenderUUIDs[:0], m.SenderIndexes[:0]
@@ -69,7 +70,7 @@ func (p *outgoing) message(e *flow.Env, m *protocol.PullReadyNotif, cfg *SourceC
 	}
 }
 
-// onUnanswered handles a question that got no answer.
+// onUnanswered handles the end of a message to which no reply came.
 func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	h := ref.Subject
 	p := f.puts.Get(h)
@@ -96,13 +97,13 @@ func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	}
 }
 
-// onReplied handles an answer on a lane, which is free for the next question.
+// onReplied handles a reply, and frees the place on the lane for the next message.
 func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	p := f.puts.Get(h)
 	p.Answered(e, p.lane())
 	if ref.Kind == sourceWithdraw {
-		f.finish(e, h, p) // Whatever it says to the withdrawal.
+		f.finish(e, h, p) // The content of the reply has no effect.
 		return
 	}
 	e.Breakers.Answered(e.Now, p.Where)
@@ -110,7 +111,7 @@ func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	f.onAck(e, h, p, body)
 }
 
-// onAck handles the answer to an offer.
+// onAck handles the reply to an offer.
 func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	m := &f.ack
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
@@ -119,7 +120,7 @@ func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 		f.withdraw(e, h, p, effects.Malformed)
 		return
 	}
-	// A plain peer names no life; an extended one speaks for its own alone.
+	// A peer without our extensions names no incarnation; a peer with them answers for its own incarnation only.
 	its := m.HasExt && effects.Incarnation(m.Ext.Incarnation) == p.Who || !m.HasExt && p.Who == (effects.Incarnation{})
 	if its && m.HasExt {
 		if _, who := e.Links.Of(p.Peer).Link(); who == p.Who {
@@ -136,7 +137,7 @@ func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not of the life that shook hands"}
 	case !ascending(m.AlreadySent, p.Size()):
 		e.Out.Mark(put.Marks.ReplySenseless)
-		code, its = effects.Malformed, false // Who says nonsense has not said that nothing will be read.
+		code, its = effects.Malformed, false // A senseless reply is no statement that nothing will be read.
 		why = effects.Why{
 			Field: "already_sent_indexes", Ours: "below " + strconv.Itoa(p.Size()) + ", each beyond the one before,",
 			Theirs: "others",
@@ -163,13 +164,14 @@ func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	f.answered(e, h, p)
 }
 
-// onRefused ends an offer of which nothing will come. Its lease ends, too, if its reader says that nothing reads:
-// else with a done, or its time.
+// onRefused ends an offer that was refused. its reports that the refusal is the reader's statement that nothing
+// reads the pages; then the lease ends too. Otherwise the lease ends with a done message or with its time.
 func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effects.Code, its bool) {
 	e.Out.Mark(put.Marks.AllocFailed)
 	why := put.AtStage(effects.StageOffer, put.Said(f.ack.Ext.Reason))
 	if code == effects.Stale {
-		// Whoever it was offered to is gone. Nobody can offer these pages to its successor before they are back.
+		// The incarnation that got the offer is gone. The pages cannot be offered to its successor before they
+		// have been returned.
 		e.Out.Mark(put.Marks.AskedStale)
 		p.failLink(e, effects.Stale, why)
 		code, its = effects.PeerLost, false
@@ -177,13 +179,14 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 	}
 	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() &&
 		(p.Failed < e.Cfg.AttemptsMax || !p.compared) {
-		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
+		// The comparison of the two clocks was too old, for example after an hour without a message. By now the
+		// reader has this rank's newest clock reading.
 		p.compared = true
 		e.Out.Mark(Marks.OfferAgain)
 		f.becomeWaiting(e, h, p)
 		return
 	}
-	if p.Refused(e, code, why.Said) { // Before the lane is free for the next one.
+	if p.Refused(e, code, why.Said) { // This precedes the sending of the next put on the lane.
 		f.stopLeftAlone(e, p.Peer)
 	}
 	if !its {
@@ -191,7 +194,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 		return
 	}
 	if code == effects.Expired {
-		// What ties its clock to ours may be too old for any offer: shaking hands makes it new.
+		// The comparison of the two clocks may be too old for any offer: a new handshake renews it.
 		p.failLink(e, effects.Expired, why)
 	}
 	p.endLease(e)
@@ -202,15 +205,16 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 	f.answered(e, h, p)
 }
 
-// failLink gives up the link of which an answer to a put speaks. One that came late may find that link gone already:
-// then another attempt is under way, which it knows nothing of, or has met another life.
+// failLink gives up the link to which a reply refers. If the reply is late, that link may be gone already, and a
+// later attempt, of which the reply knows nothing, may be in progress or may have reached another incarnation;
+// then failLink has no effect.
 func (p *outgoing) failLink(e *flow.Env, code effects.Code, why effects.Why) {
 	if p.Met(e) {
 		e.Links.Fail(&e.Env, p.Peer, code, why)
 	}
 }
 
-// ascending says whether indexes are below n and each beyond the one before.
+// ascending reports whether all indexes are below n and strictly ascending.
 func ascending(indexes []int64, n int) bool {
 	last := int64(-1)
 	for _, i := range indexes {

@@ -8,15 +8,15 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// becomeWaiting puts it in line for its peer's lane; one that was offered before is the same operation, offered again
-// under the same lease.
+// becomeWaiting queues the put for its peer's lane. A put that was offered before keeps the operation id and the
+// lease: the next offer is a retry.
 func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWaiting, 0
 	f.puts.Queue(e, h)
 	f.pump(e, p.Peer)
 }
 
-// becomeWithdrawing queues it for the commit lane.
+// becomeWithdrawing queues the put for the commit lane, on which the withdrawal is sent.
 func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWithdrawing, 0
 	f.puts.QueueLast(h, !p.lease.Out())
@@ -24,11 +24,11 @@ func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
 	f.pump(e, p.Peer)
 }
 
-// pump moves on the puts of one peer: what waits for the link, for room to lend and the alloc lane, and for the
-// commit lane.
+// pump advances the puts of one peer that wait for the link, for room below the high-water mark, for the alloc
+// lane or for the commit lane.
 //
-// Those that are to be stopped, or offered, are as many a step as it has work for. The others stand first in line
-// meanwhile, and whoever comes here looks at those first: none that is to be stopped is offered.
+// One step stops or offers only as many puts as it has work for. The remaining puts stay first in the queue, and
+// the next call looks at these first, so no put that is to be stopped is offered.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	if !f.stopLeftAlone(e, peer) {
 		return
@@ -47,12 +47,12 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 			return
 		}
 		if !f.puts.Get(h).lease.Out() {
-			f.unblock(peer) // Not before: a step without work left would have its turn be lost to the others.
+			f.unblock(peer) // Not earlier: in a step without work left the peer would lose its turn to the others.
 		}
 		f.puts.Unqueue(h)
 		e.Work.Spend(f.puts.Get(h).Size())
 		if f.puts.First(peer) == 0 {
-			f.unblock(peer) // One that was offered before asks for no room.
+			f.unblock(peer) // A put that was offered before needs no room.
 		}
 		f.becomeOffering(e, h, e.Links.Take(&e.Env, peer, link.LaneAlloc))
 		if mayTake(e, peer) && !f.stopOrphans(e, peer) {
@@ -64,8 +64,9 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// stopLeftAlone ends what waits for a peer that is left alone. A put that was offered before is withdrawn; its memory
-// waits for the lease's end. It says whether all have ended.
+// stopLeftAlone ends the waiting puts of a peer for which the breaker of the peer is open (a smaller put may
+// still be sent). A put that was offered before is withdrawn, and the memory waits for the end of the lease.
+// stopLeftAlone returns false if some puts are left for the next step.
 func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
 		if !f.puts.MayStop(e, h) {
@@ -76,13 +77,13 @@ func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	return true
 }
 
-// mayTake says whether one more put may be offered to a peer now, as far as its lane goes.
+// mayTake reports whether the peer's alloc lane has a place for one more offer now.
 func mayTake(e *flow.Env, peer table.Handle) bool {
 	return e.Links.Open(&e.Env, peer, link.LaneAlloc) && put.MayAsk(e, peer)
 }
 
-// stopOrphans ends the first puts of a queue that were offered to a life of their peer that is over, and says whether
-// all have ended.
+// stopOrphans ends the puts at the head of a queue that were offered to an earlier incarnation of the peer, and
+// returns false if some are left for the next step.
 func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.First(peer); h != 0 && f.puts.Get(h).orphaned(e); h = f.puts.First(peer) {
 		if !f.puts.MayStop(e, h) {
@@ -96,15 +97,16 @@ func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) bool {
 	return true
 }
 
-// orphaned says whether a put that waits to be offered again was offered to a life of its peer that is over.
+// orphaned reports whether a put that waits to be offered again was offered to an earlier incarnation of its
+// peer.
 func (p *outgoing) orphaned(e *flow.Env) bool {
 	_, who := e.Links.Of(p.Peer).Link()
 	return p.lease.Out() && p.Who != who
 }
 
-// mayOffer says whether the first put of a peer whose lane is free may be offered, and changes no place in line if so.
-// Its pages must fit below the high-water mark, and no other peer's put may have waited for that before it. What is
-// leased already asks for nothing.
+// mayOffer reports whether the first put of a peer with a free lane may be offered. The put's pages must fit
+// below the high-water mark, and no other peer's put may have waited for room before. A put with leased pages
+// needs no room. If mayOffer returns false, it has appended the peer to the line; otherwise it changes nothing.
 func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
 	if p.lease.Out() || f.mayPass(p.Peer) && f.cfg.room(e, p) {
 		return true
@@ -115,12 +117,12 @@ func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
 	return false
 }
 
-// room says whether what a put offers may be leased now.
+// room reports whether the pages of a put may be leased now.
 func (c *SourceConfig) room(e *flow.Env, p *outgoing) bool {
 	return e.Pools.CanLend() && e.Pool.Lent()+uint32(len(p.Pages)) <= c.HighWater
 }
 
-// unqueue takes a put out of its peer's queue, and the peer out of the line if it was the last.
+// unqueue removes a put from its peer's queue, and the peer from the line if that was the peer's last put.
 func (f *Source) unqueue(p *outgoing, h table.Handle) {
 	f.puts.Unqueue(h)
 	f.shifted = true
@@ -129,10 +131,11 @@ func (f *Source) unqueue(p *outgoing, h table.Handle) {
 	}
 }
 
-// Admit offers puts that waited for room below the high-water mark, in order, as pages came back. One whose peer cannot
-// take it now loses its turn, and gets another when the peer can: no peer holds up the others.
+// Admit offers the puts that waited for room below the high-water mark, in order, when pages have been returned.
+// If a peer cannot take its put now, the peer loses its turn and gets another when it can, so that no peer delays
+// another.
 func (f *Source) Admit(e *flow.Env) {
-	for len(f.line) > 0 && e.Work.Left() { // What pump leaves, it comes back to by itself.
+	for len(f.line) > 0 && e.Work.Left() { // What pump leaves over is continued without a further call.
 		peer := f.line[0]
 		h := f.puts.First(peer)
 		switch {

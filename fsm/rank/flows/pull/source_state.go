@@ -12,10 +12,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Lease is that of the put that a read grant is for.
+// Lease returns the lease of the put to which a read grant belongs.
 func (f *Source) Lease(ref kernel.Ref) *lease.Owner { return &f.puts.Get(ref.Subject).lease }
 
-// Extend gives a lease more time, unless this end drains: it is to end.
+// Extend renews a lease, unless this rank drains: then the lease is to end.
 func (f *Source) Extend(e *flow.Env, ref kernel.Ref) (lease.Extended, effects.Duration) {
 	most := e.Cfg.LeaseMax
 	if e.Draining {
@@ -24,8 +24,9 @@ func (f *Source) Extend(e *flow.Env, ref kernel.Ref) (lease.Extended, effects.Du
 	return f.Lease(ref).Extend(&e.Env, f.cfg.TTL, most, sourceRef(sourceLease, ref.Subject)), f.cfg.TTL
 }
 
-// Fits is how many of these chunks, from the first on, one put can take: no more than a command may have, that can be
-// leased at a time, and whose keys and pages fit one offer, whose receiver is taken to accept what we do.
+// Fits returns how many of the given chunks, from the first on, one put can take: at most as many as one command
+// may name and as can be leased at a time, with all keys and pages in one offer. The receiver is assumed to
+// accept messages as long as this rank does.
 func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 	most := min(len(keys), int(cfg.BatchMax), int(f.cfg.HighWater))
 	offer := put.HeadBytes
@@ -38,7 +39,7 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 	return most
 }
 
-// fitting is Fits, with what says so.
+// fitting returns the result of Fits together with the setting that limits it.
 func (f *Source) fitting(e *flow.Env, keys [][]byte) engine.Fits {
 	fits := put.Fitting(e.Cfg, f.Fits(e.Cfg, keys))
 	if fits.Chunks == int(f.cfg.HighWater) {
@@ -47,10 +48,10 @@ func (f *Source) fitting(e *flow.Env, keys [][]byte) engine.Fits {
 	return fits
 }
 
-// Tables shows the puts; to look at only.
+// Tables visits the table of puts, for inspection only.
 func (f *Source) Tables(visit table.Visit) { visit("puts", f.puts.Len(), table.Empty) }
 
-// State is that of the put that a Ref is for.
+// State returns the state of the put that ref names.
 func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	p := f.puts.Get(ref.Subject)
 	switch {

@@ -16,14 +16,14 @@ import (
 
 var _ flow.Target = (*Target)(nil)
 
-// A Target answers who offers: it reads offers as they come, or when the engine fetches them, and tells their
-// senders when they end.
+// A Target serves senders that offer: it reads offers on arrival, or when the engine fetches the chunks, and
+// notifies the senders when the offers have ended.
 type Target struct {
 	cfg        TargetConfig `snap:"share"`
-	reads      []reading    // by the grant's slot
+	reads      []reading    // the reads in progress, by the slot of the grant
 	renewers   lease.Renewers
 	notices    notice.Notices
-	tombstones replies.Words // of offers
+	tombstones replies.Words // the last replies to offers that have ended, for retries
 
 	offer   protocol.PullReadyNotif   `snap:"scratch"`
 	ack     protocol.PullReadyDoneAck `snap:"scratch"`
@@ -33,19 +33,20 @@ type Target struct {
 	already []int64                   `snap:"scratch"`
 }
 
-// TargetConfig is what this flow alone goes by.
+// TargetConfig is the configuration of a Target.
 type TargetConfig struct {
-	Delay         bool             // offers are read when the engine fetches, not when they come
-	AddressesOnly bool             // senders say where they take words by address, not by name
-	ReadTimeout   effects.Duration // of one offer
-	LeadMin       effects.Duration // for which an offer must still stand to be kept
-	OffersMax     uint32           // kept for later
-	GrantsMax     uint32           // of the rank
-	RenewsMax     uint32           // leases in one renewal
-	NotifyMax     uint32           // tries to tell one end
+	Delay         bool             // offers are read when the engine fetches, not on arrival
+	AddressesOnly bool             // senders must give the address for done messages as an address, not as a name
+	ReadTimeout   effects.Duration // the time limit of the read of one offer
+	LeadMin       effects.Duration // the time that an offer's lease must still last for the offer to be kept
+	OffersMax     uint32           // the limit of offers that are kept
+	GrantsMax     uint32           // the limit of the rank's grants
+	RenewsMax     uint32           // the limit of leases in one renewal
+	NotifyMax     uint32           // the limit of tries to send one done message
 }
 
-// Emptied returns one that reads nothing, in the memory of t, which is not used any more. seed is a secret of the rank.
+// Emptied returns a Target that reads nothing. The memory of t is reused, so t must not be used afterwards. seed
+// is a secret of the rank.
 func (t *Target) Emptied(cfg TargetConfig, all *flow.Config, classes int, seed uint64) Target {
 	words := int(cfg.GrantsMax + cfg.OffersMax)
 	return Target{
@@ -63,8 +64,9 @@ func (t *Target) Emptied(cfg TargetConfig, all *flow.Config, classes int, seed u
 	}
 }
 
-// onOffer handles a PullReadyNotif. An offer waits for the link to its pages, then for pages of ours as an
-// AllocRequest does, and is answered when it has been read.
+// onOffer handles a PullReadyNotif. An offer waits for the link to the sender's pages, then for pages of this
+// rank as an AllocRequest does, and is answered when it has been read. With Delay the offer is kept and
+// acknowledged at once.
 func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	m := &t.offer
 	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
@@ -76,7 +78,8 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	if !m.HasExt {
-		// Nothing ties a plain sender's pages to a life of it, so nothing would tell what was read.
+		// No information ties the pages of a sender without our extensions to one incarnation of that sender, so
+		// nothing would show what was read (M5).
 		e.Out.Mark(flow.Marks.VanillaOffer)
 		t.refuseOffer(e, who, effects.Unsupported, flow.PlainPeer())
 		return
@@ -90,8 +93,9 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	}
 	who.Class = class
 	if len(m.Keys) == 0 && len(m.Ext.Withdraw) > 0 {
-		// Example: an offer expires because the clocks were compared badly, in a slow handshake. The withdrawal follows our
-		// answer at once, so it compares them well, and the next offer, after however long a pause, is not lost likewise.
+		// Example: an offer expires because the clocks were compared badly, during a slow handshake. The
+		// withdrawal follows our reply at once, so it compares the clocks well, and the next offer, after a pause
+		// of any length, does not expire for the same reason.
 		e.Links.CompareClocks(&e.Env, class, m.Ext.Stamps)
 		t.onWithdrawal(e, who, peer)
 		return
@@ -99,18 +103,19 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	operation := m.Ext.Operation
 	request := e.Store.RequestHash(m.Ext.Request)
 	if t.offeredAgain(e, ev, who, peer, operation, request) || t.wasEnded(e, ev.Request, class) {
-		return // What it began, or how that ended, is true whatever this rank has become since.
+		return // The first attempt's effect stands, whatever this rank has become since (M6).
 	}
 	pages := len(m.Keys)
 	if t.cfg.Delay {
-		pages = 1 // What is kept needs none, and a fetch of it at least one of staging.
+		pages = 1 // A kept offer needs no page, and a fetch needs a staging page or more.
 	}
 	code, why := e.Check(m.Keys, m.Layout(), m.LastChunkTokens, pages)
 	if code == effects.OK {
 		code, why = t.checkOffer(e, class)
 	}
 	if code == effects.Invalid && !e.Links.OfClass(class).Listed() {
-		code, why = effects.Stale, &effects.Why{Field: "buffers", Theirs: "not listed"} // Then it shakes hands again.
+		// By this code the sender shakes hands again.
+		code, why = effects.Stale, &effects.Why{Field: "buffers", Theirs: "not listed"}
 	}
 	if code == effects.OK && e.Links.OfClass(class).Gone() {
 		code, why = effects.Stale, flow.Cut()
@@ -149,7 +154,7 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	}
 }
 
-// checkOffer says whether what an offer says of its pages makes sense.
+// checkOffer returns OK if what the offer says about its pages is valid.
 func (t *Target) checkOffer(e *flow.Env, class int) (effects.Code, *effects.Why) {
 	m := &t.offer
 	if m.PullID == (protocol.PullID{}) || m.Ext.Operation == 0 || m.Ext.Grant == 0 ||
@@ -171,7 +176,7 @@ func (t *Target) checkOffer(e *flow.Env, class int) (effects.Code, *effects.Why)
 	if t.notices.Knows(m.SenderDoneURL) {
 		return effects.OK, nil
 	}
-	// LMCache announces what it binds to, which may be every interface of its own.
+	// LMCache announces the address to which it is bound, and that may be the unspecified address.
 	done, err := protocol.ParseEndpoint(string(m.SenderDoneURL))
 	switch {
 	case err != nil || done.Unspecified():
@@ -189,8 +194,9 @@ func (t *Target) checkOffer(e *flow.Env, class int) (effects.Code, *effects.Why)
 	return effects.OK, nil
 }
 
-// offeredAgain serves a retry: whoever asks now gets the answer, when there is one. No refusal may end what its first
-// attempt began: its sender would take the pages for its own again, while they are read.
+// offeredAgain serves a retry of an offer, and returns false if the offer is new. The reply, when there is one,
+// is sent to the retry. Invariant: no refusal ends what the first attempt began, because the sender would reuse
+// the pages while they are read (M6).
 func (t *Target) offeredAgain(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
@@ -199,7 +205,7 @@ func (t *Target) offeredAgain(
 	case x == nil:
 		return t.postponed(e, who, peer, operation, request) ||
 			t.stillWaits(e, ev, who, peer, operation, request)
-	case !x.Reads(): // It names what it pushes.
+	case !x.Reads(): // The operation id belongs to a push of this sender.
 		t.refuseOffer(e, who, effects.Withdrawn, &effects.Why{Field: "kvf_op", Ours: "of a push"})
 	case x.Request != request || x.What != e.Named(t.offer.Keys, t.offer.LastChunkTokens):
 		t.refuseOther(e, who)
@@ -215,7 +221,8 @@ func (t *Target) offeredAgain(
 	return true
 }
 
-// stillWaits gives a retry of an offer that waits the place of its first attempt.
+// stillWaits gives the retry of a waiting offer the queue place of the first attempt, and returns false if no
+// such offer waits.
 func (t *Target) stillWaits(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
@@ -232,8 +239,9 @@ func (t *Target) stillWaits(
 	return true
 }
 
-// refuseOther answers what has another's operation: somebody spoke in its name before it, and what it offers is not
-// what was taken. Its lease stands, because somebody's offer of the same pages may be read.
+// refuseOther refuses an offer with an operation id that belongs to another batch. Another message used this
+// sender's operation id before, and what the offer names is not what was accepted. The refusal leaves the lease
+// in force, because an offer of the same pages may be read at the time.
 func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
 	e.Out.Mark(flow.Marks.AllocRefused)
 	why := flow.OtherBatch()
@@ -242,7 +250,7 @@ func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
 	t.fail(e, who.To, true, t.heard(), effects.Mismatch, why, true)
 }
 
-// refuseWaiting answers an offer that waits that it waits in vain.
+// refuseWaiting refuses a waiting offer that can no longer be served, and removes the offer from the queue.
 func (t *Target) refuseWaiting(
 	e *flow.Env, h table.Handle, code effects.Code, why *effects.Why,
 ) {
@@ -254,7 +262,7 @@ func (t *Target) refuseWaiting(
 	e.Pending.Remove(&e.Env, h)
 }
 
-// Try serves an offer whose turn it is, if there is a link to its pages and it fits now.
+// Try serves a waiting offer when its turn has come, if there is a link to its pages and the chunks fit now.
 func (t *Target) Try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall) {
 	over := e.Links.Reach(&e.Env, q.Class)
 	if over == 0 {
@@ -267,7 +275,7 @@ func (t *Target) Try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocque
 	return allocqueue.Outcome(t.read(e, over, flow.Asker{To: q.Request, Conn: q.Conn, Class: q.Class}))
 }
 
-// decode reads a waiting offer again. It speaks of the attempt that came last.
+// decode decodes the message of a waiting offer again into t.offer, with the number of the latest attempt.
 func (t *Target) decode(e *flow.Env, q *allocqueue.Row) {
 	if t.offer.Decode(q.Body, &e.Cfg.Wire) != nil {
 		panic("BUG: a waiting offer does not decode any more")

@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// refuseOffer answers t.offer: nothing of it will be read, and why.
+// refuseOffer replies that nothing of t.offer will be read, with the code and the reason, and records the refusal
+// for retries.
 func (t *Target) refuseOffer(e *flow.Env, who flow.Asker, code effects.Code, why *effects.Why) {
 	t.rememberRefused(e, who.Class, code)
 	if why != nil && why.Stage == effects.StageNone {
@@ -18,7 +19,8 @@ func (t *Target) refuseOffer(e *flow.Env, who flow.Asker, code effects.Code, why
 	t.fail(e, who.To, t.offer.HasExt, t.heard(), code, why, false)
 }
 
-// heard is what an answer to an offer repeats of it: the sender's clock, and who we are to that sender.
+// A heard holds what the reply to an offer repeats: the sender's clock reading, and the incarnation of this rank
+// that the sender addressed.
 type heard struct {
 	clock int64
 	us    effects.Incarnation
@@ -28,8 +30,8 @@ func (t *Target) heard() heard {
 	return heard{clock: t.offer.Ext.Stamps.ClockNS, us: effects.Incarnation(t.offer.Ext.To)}
 }
 
-// fail answers that nothing will come of an offer. If a read of it may still be under way, reading, its end is told
-// later.
+// fail replies that nothing of an offer will be used. If reading is true, a read of the offer may still be in
+// progress, and a done message reports its end later (M6).
 func (t *Target) fail(
 	e *flow.Env, to effects.Request, extended bool, what heard, code effects.Code, why *effects.Why,
 	reading bool,
@@ -53,7 +55,8 @@ func (t *Target) fail(
 	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// acknowledge says that what an offer had is here, or was here before, or will be read when it is wanted.
+// acknowledge replies that the chunks of an offer have been read or were here before. With delayed, the reply
+// says that the chunks will be read when the engine fetches them.
 func (t *Target) acknowledge(e *flow.Env, to effects.Request, what heard, already []int64, delayed bool) {
 	m := &t.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = append(m.AlreadySent[:0], already...), false, true
@@ -65,8 +68,9 @@ func (t *Target) acknowledge(e *flow.Env, to effects.Request, what heard, alread
 	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// reached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
-// read from: its engine should know that now, and not when it counts on it.
+// reached handles the result of an attempt to reach the pages of a class's sender, for which its offers waited.
+// If the sender cannot be reached, its offers are condemned at once, so that the sender's engine learns at once,
+// and not only when it relies on the chunks, that the chunks will not be read.
 func (t *Target) reached(e *flow.Env, class int, code effects.Code) {
 	e.Deferred.Stir()
 	if code == effects.OK {
@@ -77,10 +81,10 @@ func (t *Target) reached(e *flow.Env, class int, code effects.Code) {
 	e.Pending.LoseWay(class)
 }
 
-// onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
-// more: on fenced planes it fails by itself, on leased ones it is stopped here.
+// onWithdrawal handles a sender's message that takes offers back. A read in progress is useless from now on: on
+// fenced planes the read fails by itself, on leased planes it is stopped here.
 func (t *Target) onWithdrawal(e *flow.Env, who flow.Asker, peer effects.Incarnation) {
-	// The answer needs t.offer, which a refusal below decodes anew.
+	// The reply repeats fields of t.offer, which a refusal below overwrites.
 	m, heard := &t.offer, t.heard()
 	operation, name := m.Ext.Operation, m.Ext.Withdraw[0]
 	e.GivenBack(who.Class, peer, len(m.Ext.Withdraw), effects.StageOffer, m.Ext.Code, m.Ext.Reason)

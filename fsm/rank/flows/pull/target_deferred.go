@@ -10,9 +10,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Offers that are deferred: how they come, are answered, prolonged and told that they ended.
+// This file handles deferred offers: how they arrive, are answered, are renewed and end.
 
-// postpone keeps t.offer for later, and acknowledges it.
+// postpone keeps t.offer for later fetches and acknowledges it, or refuses it if its lease is too short or the
+// tables are full.
 func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 	m, who := &t.offer, flow.Asker{To: ev.Request, Conn: ev.Conn, Class: class}
 	may, known := t.rightOf(e, class)
@@ -28,7 +29,7 @@ func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 	}
 	request := e.Store.RequestHash(m.Ext.Request)
 	p := e.Landings.Plan(&e.Store, class, m.Keys, m.LastChunkTokens, true)
-	p.Unplan(&e.Env, &e.Store) // It began fills, and there will be none.
+	p.Unplan(&e.Env, &e.Store) // The plan began fills, which nothing would complete.
 	t.already = p.ClaimReady(&e.Env, &e.Store, class, request, t.already[:0])
 	if p.Fresh() == 0 {
 		t.rememberDone(e, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)
@@ -54,16 +55,17 @@ func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 	renews := t.renewers.Announced(&e.Env, class, m.Ext.Renew)
 	t.renew(e, class)
 	e.Deferred.Watch(&e.Env, h, renews)
-	e.Links.Reach(&e.Env, class) // So that the link is there when it is wanted.
+	e.Links.Reach(&e.Env, class) // The link is established now, for the fetch.
 	t.acknowledge(e, ev.Request, t.heard(), t.already, true)
 }
 
-// postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
+// postponed answers the retry of an offer that is kept, or that fetches still read although its chunks have left,
+// and returns false if there is no such offer.
 func (t *Target) postponed(
 	e *flow.Env, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
 	h, o := e.Deferred.Find(peer, operation)
-	if o != nil && o.Left > 0 && o.Until <= e.Now { // Its time is over, and its deadline waits behind others.
+	if o != nil && o.Left > 0 && o.Until <= e.Now { // The time of the lease is over, and the timer has not fired yet.
 		e.Out.Mark(flow.Marks.OfferExpired)
 		t.drop(e, h, effects.Expired)
 		_, o = e.Deferred.Find(peer, operation)
@@ -84,7 +86,7 @@ func (t *Target) postponed(
 	return true
 }
 
-// offerDue handles an offer whose time is over, or should be prolonged.
+// offerDue handles the deadline of an offer: the offer is renewed, or its time is over.
 func (t *Target) offerDue(e *flow.Env, h table.Handle) {
 	if class, renew := e.Deferred.Due(&e.Env, h); renew {
 		t.renewers.Want(class)
@@ -95,8 +97,8 @@ func (t *Target) offerDue(e *flow.Env, h table.Handle) {
 	t.drop(e, h, effects.Expired)
 }
 
-// renew asks a sender for more time, if that is wanted and nothing else is under way. What is left of a round may have
-// ended since it began: then the next one begins.
+// renew asks a sender for a renewal, if one is wanted and no other is in flight. The rest of a round of renewals
+// may have ended since the round began; then the next round begins.
 func (t *Target) renew(e *flow.Env, class int) {
 	for t.renewers.Ready(&e.Env, class) {
 		grants, us, peer, more := e.Deferred.Renewing(
@@ -118,7 +120,7 @@ func (t *Target) renewOpened(e *flow.Env, ref kernel.Ref, ev *effects.Opened) {
 	}
 }
 
-// renewUnanswered handles a renewal that got no answer.
+// renewUnanswered handles a renewal request that got no reply.
 func (t *Target) renewUnanswered(e *flow.Env, ref kernel.Ref) {
 	if t.renewers.Completed(&e.Env, ref) {
 		t.renewers.Unanswered(&e.Env, int(ref.Subject))
@@ -126,7 +128,7 @@ func (t *Target) renewUnanswered(e *flow.Env, ref kernel.Ref) {
 	t.renew(e, int(ref.Subject))
 }
 
-// renewAnswered handles the answer to a renewal.
+// renewAnswered handles the reply to a renewal request.
 func (t *Target) renewAnswered(e *flow.Env, ref kernel.Ref, body []byte) {
 	class := int(ref.Subject)
 	if t.renewers.Completed(&e.Env, ref) {
@@ -137,9 +139,9 @@ func (t *Target) renewAnswered(e *flow.Env, ref kernel.Ref, body []byte) {
 	t.renew(e, class)
 }
 
-// renewed notes what the last answer says of a class's offers. It looks at each of tables.offers once, and each that is
-// prolonged costs as little. Those that are gone end in this step as far as it has work; the sender is asked again for
-// the others, and says so again.
+// renewed applies the last renewal reply to a class's offers. It looks at each of the tables.offers slots once,
+// and extending one offer is as cheap as a look. Offers that the reply reports as gone end in this step as far as
+// it has work; the sender is asked again about the others, and repeats its reply.
 func (t *Target) renewed(e *flow.Env, class int, until effects.Time) {
 	for slot := range e.Deferred.Slots() {
 		h, o := e.Deferred.At(slot)
@@ -148,7 +150,7 @@ func (t *Target) renewed(e *flow.Env, class int, until effects.Time) {
 		}
 		switch {
 		case e.Now < o.Until && t.renewers.Prolongs(o.Grant, o.Peer):
-			// One whose time was over by our clock is over: its chunks were given up already.
+			// An offer that is over by this rank's clock stays over: its chunks were given up already (M4).
 			e.Out.Mark(lease.Marks.Renewed)
 			e.Deferred.Extend(&e.Env, h, until)
 		case t.renewers.Ends(o.Grant) && !e.Work.Left():
@@ -161,7 +163,8 @@ func (t *Target) renewed(e *flow.Env, class int, until effects.Time) {
 	}
 }
 
-// rightOf is the right that t.offer gives us, if we know when it began.
+// rightOf returns the right to read that t.offer gives to this rank. known is false if this rank cannot tell when
+// the lease began.
 func (t *Target) rightOf(e *flow.Env, class int) (is lease.Right, known bool) {
 	ext := &t.offer.Ext
 	since, known := e.Links.Anchor(&e.Env, class, ext.Stamps, ext.GrantedNS)
@@ -170,12 +173,13 @@ func (t *Target) rightOf(e *flow.Env, class int) (is lease.Right, known bool) {
 	}, known
 }
 
-// leaseOver is when t.offer, whenever it began, will not be read any more if it comes again.
+// leaseOver returns the time from which on t.offer will not be read if it arrives again, whenever its lease
+// began.
 func (t *Target) leaseOver(e *flow.Env) effects.Time {
 	return e.Now.Add(e.Stated(t.offer.Ext.LeaseNS))
 }
 
-// offersFull says that one peer's offers, or the chunks of them, are as many as are kept for it.
+// offersFull explains that as many offers, or chunks of offers, are kept for the peer as it may have.
 func offersFull(most uint32, key string) *effects.Why {
 	return &effects.Why{
 		Field: "offers kept", Ours: flow.Number(most) + ", and chunks of four times " + key + ", of which one peer has no " +

@@ -10,9 +10,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// What is remembered of offers that had our last word, and what they are answered who come again.
+// This file holds the replay records of offers that have ended or were refused, and answers such offers if they
+// arrive again.
 
-// wasEnded answers t.offer if it had our last word, or may have had it.
+// wasEnded answers t.offer if a done message or a refusal ended it, or may have ended it, and returns false
+// otherwise.
 func (t *Target) wasEnded(e *flow.Env, to effects.Request, class int) bool {
 	m := &t.offer
 	if x := t.tombstones.Find(effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, m.Ext.Attempt); x != nil {
@@ -32,18 +34,19 @@ func (t *Target) wasEnded(e *flow.Env, to effects.Request, class int) bool {
 		return false
 	}
 	e.Out.Mark(flow.Marks.OfferRemembered)
-	// By this word the sender has its pages back. A copy of the offer that comes later may be tied to our clock by an
-	// anchor that proves more, and begin after the watermark.
+	// This refusal returns the pages to the sender. A copy of the offer that arrives later may be compared with
+	// this rank's clock by a better anchor, which places its beginning after the watermark; so the refusal is
+	// recorded (M2).
 	t.rememberRefused(e, class, effects.Expired)
 	t.fail(e, to, true, t.heard(), effects.Expired, flow.TooLate(), false)
 	return true
 }
 
-// rememberRefused remembers that t.offer was refused.
+// rememberRefused records that t.offer was refused.
 func (t *Target) rememberRefused(e *flow.Env, class int, code effects.Code) {
 	m := &t.offer
 	if class == 0 || !m.HasExt || m.Ext.Operation == 0 || code == effects.Stale {
-		return // Nobody that we know offered it, or offered it to us: that word ends no loan.
+		return // The sender is unknown, or addressed another incarnation: such a refusal ends no lease.
 	}
 	t.tombstones.Say(replies.Said{
 		Class: class, Peer: effects.Incarnation(m.Ext.Incarnation), Operation: m.Ext.Operation, Attempt: m.Ext.Attempt,
@@ -51,7 +54,7 @@ func (t *Target) rememberRefused(e *flow.Env, class int, code effects.Code) {
 	})
 }
 
-// rememberDone remembers that an offer's end was told, or will be.
+// rememberDone records that the end of an offer was reported to its sender, or will be.
 func (t *Target) rememberDone(
 	e *flow.Env, class int, peer effects.Incarnation, operation uint64, code effects.Code, over effects.Time,
 ) {
@@ -60,7 +63,8 @@ func (t *Target) rememberDone(
 	})
 }
 
-// notify has a sender told that its offer is not read any more: its pages are its own again from then on.
+// notify queues the done message of an offer to its sender. From then on the sender may reuse the pages, so
+// nothing may read the pages any more.
 func (t *Target) notify(e *flow.Env, to table.Handle, class int, d deferred.Done) {
 	m := &t.done
 	*m = protocol.PullDoneSignal{PullID: d.Pull, HasExt: true, Ext: protocol.PullDoneExt{
@@ -74,7 +78,7 @@ func (t *Target) notify(e *flow.Env, to table.Handle, class int, d deferred.Done
 	t.notices.Notify(&e.Env, to, class, t.word)
 }
 
-// tellEnded tells the senders of offers that have ended. It follows each call that may end one.
+// tellEnded notifies the senders of the deferred offers that have ended. It follows each call that may end one.
 func (t *Target) tellEnded(e *flow.Env) {
 	for _, x := range e.Deferred.Over() {
 		t.rememberDone(e, x.Class, x.To, x.Operation, x.Code, x.Over)
@@ -83,20 +87,21 @@ func (t *Target) tellEnded(e *flow.Env) {
 	e.Deferred.HeardOver()
 }
 
-// drop takes out all chunks of an offer that are left.
+// drop removes all remaining chunks of an offer.
 func (t *Target) drop(e *flow.Env, h table.Handle, code effects.Code) {
 	e.Work.Spend(1 + e.Deferred.ChunksOf(h))
 	e.Deferred.Drop(&e.Env, &e.Store, h, code)
 	t.tellEnded(e)
 }
 
-// dropOffer drops an offer, and ends what still wants to read it. Of what a request abandons only its own fetches end:
-// another's goes on, as the lease stands until its done. Of no request (0) all do. It says whether all of that is done:
-// as many fetches as there are may want to read one offer. If not, it is called again in the next step.
+// dropOffer drops an offer and ends the fetches that read from the offer. If request is not 0, the engine has
+// abandoned that request, and only the request's own fetches end; fetches of other requests go on, because the
+// lease stands until the done message. If request is 0, all of them end. dropOffer returns false if some fetches
+// are left, because any number of fetches may read one offer; then it is called again in the next step.
 func (t *Target) dropOffer(e *flow.Env, h table.Handle, code effects.Code, request uint64) (done bool) {
 	told := code
 	if code == effects.Cancelled && request == 0 {
-		told = effects.Withdrawn // Its sender took it back: as a read says that meets it.
+		told = effects.Withdrawn // The sender took the offer back: the code is that of a read that is withdrawn.
 	}
 	done = e.Fetches.Withdraw(&e.Env, &e.Store, &e.Deferred, h, told, request)
 	t.tellEnded(e)
@@ -107,7 +112,8 @@ func (t *Target) dropOffer(e *flow.Env, h table.Handle, code effects.Code, reque
 	return done
 }
 
-// GoOn goes on with what ends because its link is lost, or its sender has taken an offer back, while there is work.
+// GoOn continues, as far as the step has work, to end the fetches that have lost their link, and the offers that
+// are condemned.
 func (t *Target) GoOn(e *flow.Env) {
 	e.Fetches.EndLost(&e.Env, &e.Store, &e.Deferred)
 	t.tellEnded(e)

@@ -7,9 +7,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// What our engine asks of offers: that it has them, that it does not want them, and whether it may go on.
+// This file handles the engine's commands about offers: Fetch, GiveUp and Abort, and the passes over waiting
+// fetches.
 
-// Command takes a Fetch or a GiveUp.
+// Command takes a Fetch or a GiveUp, and returns false for any other command.
 func (t *Target) Command(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *engine.Fetch:
@@ -22,7 +23,7 @@ func (t *Target) Command(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// fetch begins with a Fetch.
+// fetch starts a Fetch, or refuses it at once.
 func (t *Target) fetch(e *flow.Env, to effects.Ticket, c *engine.Fetch) {
 	code, why := e.CheckKeys(c.Keys)
 	if code == effects.OK {
@@ -41,7 +42,7 @@ func (t *Target) fetch(e *flow.Env, to effects.Ticket, c *engine.Fetch) {
 	t.tellEnded(e)
 }
 
-// giveUp lets go of what is kept of a request.
+// giveUp releases the chunks that are kept for a request.
 func (t *Target) giveUp(e *flow.Env, to effects.Ticket, c *engine.GiveUp) {
 	code, why := e.CheckKeys(c.Keys)
 	if code == effects.OK && len(c.Request) == 0 {
@@ -56,23 +57,23 @@ func (t *Target) giveUp(e *flow.Env, to effects.Ticket, c *engine.GiveUp) {
 	engine.Agree(&e.Env, to)
 }
 
-// Abort ends a Fetch that waits or runs, and says whether it did.
+// Abort ends a Fetch that waits or runs, and reports whether it did.
 func (t *Target) Abort(e *flow.Env, ref kernel.Ref) bool {
 	done := e.Fetches.Abort(&e.Env, &e.Store, &e.Deferred, ref.Subject)
 	t.tellEnded(e)
 	return done
 }
 
-// Admit lets fetches that are short of staging pages have what became free.
+// Admit gives free staging pages to the fetches that are short of them.
 func (t *Target) Admit(e *flow.Env) {
 	e.Fetches.Admit(&e.Env, &e.Store, &e.Deferred)
 	t.tellEnded(e)
 }
 
-// StartFetches looks again at the fetches that wait, when something came that they may wait for, or left: at so many a
-// step.
+// StartFetches looks again at the waiting fetches if something arrived or left that may decide them, at as many
+// as the step has work for.
 func (t *Target) StartFetches(e *flow.Env) {
-	heardLost(e) // By the Gets.
+	heardLost(e) // The Gets have been notified.
 	if dropped := e.Store.Dropped(); e.Deferred.Stirred() || dropped {
 		e.Fetches.LookAgain()
 	}
@@ -80,18 +81,18 @@ func (t *Target) StartFetches(e *flow.Env) {
 	for h := e.Fetches.NextLook(&e.Env); h != 0; h = e.Fetches.NextLook(&e.Env) {
 		any = true
 		if e.Abandons.Ordered(e.Fetches.Request(h)) {
-			continue // What there is for it is condemned, and it is looked at again then.
+			continue // The request's offers are condemned, and the fetch is looked at again when they end.
 		}
 		e.Fetches.Start(&e.Env, &e.Store, &e.Deferred, &e.Ended, e.Links, h)
 		t.tellEnded(e)
 	}
 	if any {
-		e.Gets.GiveUp(&e.Env, &e.Store, &e.Ended, &e.Pending) // What fetches took with them.
+		e.Gets.GiveUp(&e.Env, &e.Store, &e.Ended, &e.Pending) // The fetches may have taken chunks that Gets wait for.
 		heardLost(e)
 	}
 }
 
-// heardLost ends what was to be heard of chunks that are lost, unless there are Gets that have not.
+// heardLost clears the list of lost chunks, unless some Gets have not been notified of them yet.
 func heardLost(e *flow.Env) {
 	if !e.Gets.Cut() {
 		e.Store.HeardLost()

@@ -12,33 +12,34 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A landing that reads has a grant of its own over its pages, of which no plane is told: nobody else may write them,
-// and they count against the sender's share as if it pushed. When the read has ended well they land all at once, the
-// offer is answered, and its sender is told that it was read.
+// A landing that reads has a write grant of its own on the pages that are read into. No plane is notified of this
+// grant. No other writer may store into the pages, and the pages count against the sender's share as pages of a
+// push do (M1). When the read has ended well, all pages land at once, the offer is answered, and the sender is
+// notified.
 //
-// Nothing is believed of a read that ended later than its lease, by our clock: on planes nobody watches the pages may
-// have been another's by then. On fenced planes the plane itself compares.
+// A read that ended later than its lease, by this rank's clock, is not believed: on a leased plane the sender's
+// pages may have been reused by then. On fenced planes the plane itself compares generations.
 
-// A reading is what is known of the offer that a landing reads.
+// A reading records the offer that a landing reads.
 type reading struct {
 	live     bool `snap:"life"`
 	peer     effects.Incarnation
 	id       protocol.PullID
-	grant    uint64          // the sender's, of its pages
-	to       effects.Request // whom to answer; zero when that was done
-	already  []int64         // indexes of chunks that were here
+	grant    uint64          // the sender's read grant
+	to       effects.Request // the request to answer; zero after the reply
+	already  []int64         // the indexes of chunks that were here before
 	heard    heard
-	done     table.Handle // where to tell the end
+	done     table.Handle // the address for the done message
 	link     effects.Link
-	transfer effects.Corr `snap:"skip"` // the one that reads
-	stop     effects.Code // why we gave it up
-	over     effects.Time // from when on the offer is not read if it comes again
+	transfer effects.Corr `snap:"skip"` // the transfer that reads
+	stop     effects.Code // the reason why the read was given up
+	over     effects.Time // the time from which on the offer is not read if it arrives again
 }
 
-// readingOf is what a landing reads. Both lie by the slot of the grant.
+// readingOf returns the reading of a landing. Both are stored at the slot of the grant.
 func (t *Target) readingOf(x *landing.Landing) *reading { return &t.reads[memory.SlotOf(x.ID)] }
 
-// newReading makes room for what a landing is to read.
+// newReading returns the reading for a landing, and extends the table if necessary.
 func (t *Target) newReading(x *landing.Landing) *reading {
 	for int(memory.SlotOf(x.ID)) >= len(t.reads) {
 		t.reads = append(t.reads, reading{})
@@ -46,7 +47,8 @@ func (t *Target) newReading(x *landing.Landing) *reading {
 	return t.readingOf(x)
 }
 
-// read serves t.offer if its new chunks fit, all or none, and says whether it did, or what it lacks.
+// read serves t.offer if all new chunks fit; otherwise nothing is read (M9). The boolean reports whether the
+// offer has been answered or the read has begun; if not, the Shortfall says what the offer is short of.
 func (t *Target) read(
 	e *flow.Env, to effects.Link, asks flow.Asker,
 ) (allocqueue.Shortfall, bool) {
@@ -107,7 +109,7 @@ func (t *Target) read(
 	return allocqueue.Shortfall{}, true
 }
 
-// stopReading gives up a read: what it has brought when it ends is not taken.
+// stopReading gives up a read: what the read has brought when it ends is discarded.
 func (t *Target) stopReading(e *flow.Env, x *landing.Landing, code effects.Code) {
 	y := t.readingOf(x)
 	if x.Revoking || y.stop != effects.OK {
@@ -134,7 +136,8 @@ func (t *Target) transferDone(e *flow.Env, ref kernel.Ref, ev *effects.TransferD
 		code = y.stop
 	}
 	if !ev.Settled {
-		// Something may still store into our pages: the answer cannot wait for that, the pages must.
+		// Something may still store into this rank's pages. The reply need not wait for that, but the pages must
+		// wait, in quarantine (M1).
 		e.Out.Mark(flow.Marks.ReadUnsettled)
 		y.stop = code
 		e.Landings.Quarantine(&e.Env, x)
@@ -147,14 +150,14 @@ func (t *Target) transferDone(e *flow.Env, ref kernel.Ref, ev *effects.TransferD
 	t.endRead(e, x, code)
 }
 
-// settled handles the late word that nothing stores into our pages any more.
+// settled handles the notification, after an unsettled read, that nothing stores into this rank's pages any more.
 func (t *Target) settled(e *flow.Env, ref kernel.Ref) {
 	x := e.Landings.At(ref.Subject.Slot())
 	t.endRead(e, x, t.readingOf(x).stop)
 }
 
-// endRead forgets a read that nothing is under way for, and tells its sender: no earlier, because its pages
-// are its own again from then on.
+// endRead removes a read that has nothing in flight, and notifies the sender. Invariant: the sender is not
+// notified earlier, because the done message gives the pages back to the sender (M2).
 func (t *Target) endRead(e *flow.Env, x *landing.Landing, code effects.Code) {
 	y := t.readingOf(x)
 	missing := e.Pools.OpenPages(x.ID)

@@ -9,10 +9,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/peers/notice"
 )
 
-// A TargetState is where something of a target stands, for those who count what was tried. It decides nothing.
+// A TargetState is the state of a read, a notice, a renewal or a kept offer, for tools that count which cases
+// were covered. No decision depends on it.
 type TargetState uint16
 
-// The states: of a read, of a notice, of a renewal, of what is kept for later.
+// The states of a read, of a done message, of a renewal, and of what is kept for later.
 const (
 	Reading TargetState = iota
 	ReadStopped
@@ -25,13 +26,13 @@ const (
 	FetchWaiting
 )
 
-// TargetStateNames are their names, in their order.
+// TargetStateNames returns the names of the states, in order.
 func TargetStateNames() []string {
 	return []string{"reading", "read stopped", "read unsettled", "done opening", "done telling",
 		"renewal opening", "renewal asking", "offer kept", "fetch waiting"}
 }
 
-// State is that of what a Ref is of.
+// State returns the state of what ref names.
 func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 {
 	if ref.Owner == kernel.OwnerPipeline {
 		return uint16(r.Fetches.Pipeline().SituationFor(ref))

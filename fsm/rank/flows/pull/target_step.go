@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// What a target is told, by whose it is: its own reads, or what it asked for through the rooms that nobody else has
-// rows in: renewals, notices, offers kept for later, fetches.
+// The Refs that a Target receives belong to its own reads, or to shared tables in which no other flow has rows:
+// renewals, notices, deferred offers and fetches. The methods in this file dispatch by the owner of the Ref.
 
-// Step takes what became of what this flow asked for.
+// Step handles the completions of the effects that this flow requested.
 func (t *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Opened:
@@ -52,7 +52,7 @@ func (t *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Serves reports that the target takes offers.
+// Serves reports that the Target takes offers.
 func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagPullReadyNotif, c == effects.ChannelAlloc
 }
@@ -60,10 +60,10 @@ func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
 // Receive takes an offer.
 func (t *Target) Receive(e *flow.Env, x *effects.Received) { t.onOffer(e, x) }
 
-// Reached handles how an attempt to reach the pages of a peer ended.
+// Reached handles the result of an attempt to reach the pages of a peer.
 func (t *Target) Reached(e *flow.Env, class int, code effects.Code) { t.reached(e, class, code) }
 
-// Due handles a deadline of this flow, or of those rooms.
+// Due handles a deadline of this flow or of the tables that it uses alone.
 func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
 	//exhaustive:ignore
 	switch ref.Owner {
@@ -89,7 +89,7 @@ func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// Signal is told that an offer that waits waits in vain, or that a read is to end for a reason of ours.
+// Signal handles that a waiting offer can no longer be served, or that this rank ends a read early.
 func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	switch s.Kind {
 	case flow.Refused:
@@ -101,7 +101,7 @@ func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	}
 }
 
-// connLost handles the end of one of this flow's connections.
+// connLost handles the end of a connection of this flow.
 func (t *Target) connLost(e *flow.Env, ref kernel.Ref) {
 	if ref.Owner == kernel.OwnerNotices {
 		t.notices.Lost(&e.Env, ref.Subject)
@@ -110,10 +110,10 @@ func (t *Target) connLost(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// LinkLost handles that the link to a class's pages is gone: what is fetched over it fails, and what its sender still
-// has for us is looked for at once over another one.
+// LinkLost handles the loss of the link to a class's pages: the fetches that read over it fail, and if offers of
+// the class are kept, a new link is requested at once.
 //
-// Class 0 is that of what we asked for: who asked gives that up.
+// Class 0 is the class of prefixes that this rank requested itself. The requester gives those up.
 func (t *Target) LinkLost(e *flow.Env, class int, lost effects.Link) {
 	e.Fetches.LinkLost(&e.Env, &e.Store, &e.Deferred, lost)
 	t.tellEnded(e)
@@ -122,10 +122,10 @@ func (t *Target) LinkLost(e *flow.Env, class int, lost effects.Link) {
 	}
 }
 
-// Left counts what a drain waits for beside what is in the rooms.
+// Left returns the number of done messages that a drain waits for. The shared tables count the rest.
 func (t *Target) Left(*flow.Env) int { return t.notices.Left() }
 
-// ClassLeft forgets what was said to the peer that had a class, and where that was asked for more time.
+// ClassLeft removes the replay records of the peer that had a class, and the renewal state of that class.
 func (t *Target) ClassLeft(e *flow.Env, class int) {
 	t.tombstones.Left(class)
 	t.renewers.Left(&e.Env, class)

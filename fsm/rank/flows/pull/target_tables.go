@@ -2,14 +2,15 @@ package pull
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// Tables shows what is in the tables that nobody else has rows in; to look at only.
+// Tables visits the tables in which no other flow has rows, for inspection only.
 func (t *Target) Tables(visit table.Visit) {
 	t.notices.Tables(visit)
 	t.renewers.Tables(visit)
 }
 
-// Conns is how many connections a target has open; to look at only.
+// Conns returns the number of connections that the Target has open, for inspection only.
 func (t *Target) Conns() int { return t.renewers.Conns() + t.notices.Conns() }
 
-// Shares are the notices that wait and the addresses in use, as counted and as they are; to look at only.
+// Shares returns the numbers of waiting notices and of addresses in use, each as counted for the shares and as
+// present in the tables, for inspection only.
 func (t *Target) Shares() (words, there, addresses, inUse int) { return t.notices.Shares() }

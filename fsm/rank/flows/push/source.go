@@ -17,50 +17,57 @@ var (
 	_ flow.Carrier = (*Source)(nil)
 )
 
-// A Source is the flow of puts that write into their receiver's memory: it asks for pages, moves the bytes in one
-// batched write, and where nobody saw them land says that they count, or else gives the pages back.
+// A Source carries out puts that write into the memory of the receiver: it requests pages, moves the bytes in one
+// batched write, and then commits the grant if the receiver did not observe the landing itself. If a put ends in
+// any other way, the Source gives the grant back.
 type Source struct {
 	seed    uint64
 	puts    put.Table[outgoing, *outgoing]
-	carried int // of them, those of other flows
-	most    int // of those, at a time
+	carried int // the number of puts that are carried for another flow
+	most    int // the limit of carried
 
 	ask    protocol.AllocRequest  `snap:"scratch"`
-	text   []byte                 `snap:"scratch"` // of keys of layers
-	bytes  []byte                 `snap:"scratch"` // room for those that a request carries
+	text   []byte                 `snap:"scratch"` // the text of layer keys
+	bytes  []byte                 `snap:"scratch"` // the buffer for chunks that travel in a request
 	reply  protocol.AllocResponse `snap:"scratch"`
 	pairs  []effects.Pair         `snap:"scratch"`
-	layers []effects.Page         `snap:"scratch"` // of which pairs are put together
-	byPage table.Index            // finds pairs by where they go, while they are made
+	layers []effects.Page         `snap:"scratch"` // the source pages that are gathered into the pairs
+	byPage table.Index            // finds pairs by remote page while a plan is made
 }
 
-// An outgoing put's outcome and its end are two things: its row stays until nothing touches its pages and its receiver
-// was told what it has to know.
+// An outgoing is the row of one put. The outcome of a put and the end of the row are separate events: the row
+// stays until nothing touches the put's pages and the receiver has been told to commit the grant or to take the
+// pages back.
 type outgoing struct {
 	put.Row
 	phase    sourcePhase
-	aborting bool         // the grant is to be given back, not committed
-	asked    effects.Time // of the attempt that was answered: its lease counts from then
-	since    effects.Time `snap:"skip"` // when it asked first: a later attempt may be told the answer to that
+	aborting bool // the grant is to be given back and not committed
+	// asked is the time at which the attempt in flight, or the answered one, was sent. Invariant: no write is
+	// submitted later than asked plus the lease, less LeaseGuard (M4).
+	asked effects.Time
+	// since is the time at which the first attempt was sent: the reply to a later attempt may repeat the reply to
+	// the first.
+	since    effects.Time `snap:"skip"`
 	transfer transfer.Transfer
-	carried  bool // what it asked last had the chunks with it
-	chunks   bool // its receiver has pages for all layers of a chunk, and was asked for those
+	carried  bool // the last request carried the chunks themselves
+	chunks   bool // the receiver's pages hold all layers of a chunk, so the request names chunks
 }
 
-// sourcePhase is where a put stands.
+// sourcePhase is the phase of a put.
 type sourcePhase uint8
 
 const (
-	sourceWaiting    sourcePhase = iota // for the link, or for its turn on the alloc lane
-	sourceAsking                        // AllocRequest sent
-	sourceMoving                        // transfer in flight
-	sourceSettling                      // transfer ended, but something may still touch the pages
-	sourceCommitting                    // waits for the commit lane, to commit its grant or to give it back
-	sourceConfirming                    // commit or abort sent
+	sourceWaiting    sourcePhase = iota // waits for the link, or for a place on the alloc lane
+	sourceAsking                        // the AllocRequest was sent
+	sourceMoving                        // the transfer is in flight
+	sourceSettling                      // the transfer has ended, but something may still touch the pages
+	sourceCommitting                    // waits for the commit lane, to commit or to give back the grant
+	sourceConfirming                    // the commit or the abort was sent
 )
 
-// Emptied has room for so many puts to so many peers, and for carried ones beside them, in the memory of f, which is
-// not used any more. seed is a secret of this rank.
+// Emptied returns a Source without puts. There is room for the given number of puts to the given number of peers,
+// and for the given number of carried puts. The memory of f is reused, so f must not be used afterwards. seed is
+// a secret of this rank.
 func (f *Source) Emptied(puts, carried, peers uint32, seed uint64) Source {
 	return Source{
 		seed: seed, puts: f.puts.Emptied(puts+carried, peers), most: int(carried),
@@ -69,20 +76,20 @@ func (f *Source) Emptied(puts, carried, peers uint32, seed uint64) Source {
 	}
 }
 
-// What a Ref of this flow is for.
+// The kinds of Refs of this flow.
 const (
-	sourceAsk      uint8 = iota + 1 // an AllocRequest
-	sourceTransfer                  // its bytes
-	sourceCommit                    // a last word
-	sourceDeadline                  // when it must have ended, or its last errand is given up; also its ticket
-	sourceAnswer                    // when a peer's answer is overdue
+	sourceAsk      uint8 = iota + 1 // the reply to an AllocRequest
+	sourceTransfer                  // the transfer
+	sourceCommit                    // the reply to a commit or an abort
+	sourceDeadline                  // the deadline of the put, or of its last commit or abort; also the put's ticket
+	sourceAnswer                    // the time at which the peer's reply is overdue
 )
 
 func sourceRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerPushSource, Kind: kind, Subject: h}
 }
 
-// stage is how far a put is.
+// stage returns the stage that reports name for the put's phase.
 func (p *outgoing) stage() effects.Stage {
 	switch p.phase {
 	case sourceMoving, sourceSettling:
@@ -94,7 +101,7 @@ func (p *outgoing) stage() effects.Stage {
 	return effects.StageAsk
 }
 
-// lane is the one that a question of a put is on.
+// lane returns the lane on which the put's present request was sent.
 func (p *outgoing) lane() link.Lane {
 	if p.phase == sourceAsking {
 		return link.LaneAlloc
@@ -102,7 +109,7 @@ func (p *outgoing) lane() link.Lane {
 	return link.LaneCommit
 }
 
-// Step takes a Put, or what became of what this flow asked for.
+// Step handles the replies, transfer completions and settlements of the effects that this flow requested.
 func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Replied:
@@ -118,7 +125,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// take begins with a put.
+// take admits a Put command and inserts the row, unless put.Admit refuses the command.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	a, ok := put.Admit(e, t, c, f.puts.Len()-f.carried, put.Fitting(e.Cfg, f.Fits(e.Cfg, c.Keys)))
 	if !ok {
@@ -130,7 +137,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 	f.begin(e, h, p, &a)
 }
 
-// begin begins with a put that has its row.
+// begin starts a put that has a row: begin ends the put at once if the admission failed, and queues it otherwise.
 func (f *Source) begin(e *flow.Env, h table.Handle, p *outgoing, a *put.Admitted) {
 	if a.Code != effects.OK {
 		p.NoRoom = true
@@ -143,14 +150,16 @@ func (f *Source) begin(e *flow.Env, h table.Handle, p *outgoing, a *put.Admitted
 	f.becomeWaiting(e, h, p)
 }
 
-// becomeWaiting puts it in line for the alloc lane; one that was asked before is the same operation, asked again.
+// becomeWaiting queues the put for the alloc lane. A put that was requested before keeps the operation id: the
+// next request is a retry.
 func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWaiting, 0
 	f.puts.Queue(e, h)
 	f.pump(e, p.Peer)
 }
 
-// becomeCommitting queues it for the commit lane.
+// becomeCommitting queues the put for the commit lane. A put that has an outcome already gets a new deadline for
+// this last message.
 func (f *Source) becomeCommitting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceCommitting, 0
 	f.puts.QueueLast(h, p.Delivered())
@@ -160,7 +169,7 @@ func (f *Source) becomeCommitting(e *flow.Env, h table.Handle, p *outgoing) {
 	f.pump(e, p.Peer)
 }
 
-// Command takes a Put.
+// Command takes a Put, and returns false for any other command.
 func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	c, ok := x.Body.(*engine.Put)
 	if ok {
@@ -169,7 +178,7 @@ func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	return ok
 }
 
-// Signal is told that an outbound peer changed: who waits for it goes on.
+// Signal handles a change of an outbound peer: the puts that wait for the peer are looked at again.
 func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Changed {
 		kernel.Foreign("who pushes")
@@ -177,10 +186,10 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	f.pump(e, ref.Subject)
 }
 
-// pump moves on the puts of one peer: what waits for the link, for the alloc lane, and for the commit lane.
+// pump advances the puts of one peer that wait for the link, for the alloc lane or for the commit lane.
 //
-// Those that are to be stopped, or asked, are as many a step as it has work for. The others stand first in line
-// meanwhile, and whoever comes here looks at those first: none that is to be stopped is asked.
+// One step stops or sends only as many puts as it has work for. The remaining puts stay first in the queue, and
+// the next call looks at these first, so no put that is to be stopped is sent.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	if !f.stopLeftAlone(e, peer) {
 		return
@@ -196,8 +205,8 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 			return
 		}
 		if p := f.puts.Get(h); p.Deadline <= e.Now {
-			// Its time ends in this step, and the question would not wait for room: that there is none at that instant is no
-			// reason to leave the receiver alone.
+			// The put's time ends in this step, and a request would not wait for pages. A refusal for lack of
+			// pages at this instant would be no reason to open the breaker of the receiver.
 			f.onDeadline(e, h, p)
 			continue
 		}
@@ -214,8 +223,9 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// stopLeftAlone ends what waits for a peer that is left alone. Nothing of these puts is out, so their memory goes with
-// the outcome. It says whether all have ended.
+// stopLeftAlone ends the waiting puts of a peer for which the breaker of the peer is open (a smaller put may
+// still be sent). Nothing of these puts has been sent, so their memory is returned with the outcome.
+// stopLeftAlone returns false if some puts are left for the next step.
 func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) bool {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
 		if !f.puts.MayStop(e, h) {
@@ -238,7 +248,7 @@ func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
 	p.Overdue(e, p.lane(), ref)
 }
 
-// onDeadline ends a put whose time is up.
+// onDeadline ends a put when the deadline has passed.
 func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	code, why := effects.Expired, p.OutOfTime()
 	switch p.phase {
@@ -255,7 +265,7 @@ func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	f.stop(e, h, p, code)
 }
 
-// Abort ends a put early, and says whether there was anything to end.
+// Abort ends a put early, and returns false if the put has an outcome already.
 func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	h := ref.Subject
 	p := f.puts.Get(h)
@@ -266,17 +276,17 @@ func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// stop gives a put its outcome now, wherever it stands; what is under way goes on to its own end without it.
+// stop gives a put its outcome now, in any phase. Work that is in flight continues to the end.
 func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	switch p.phase {
 	case sourceWaiting:
 		f.puts.Unqueue(h)
 		p.deliver(e, code)
 		f.end(e, h, p)
-	case sourceAsking: // The answer may bring a grant, which then is given back.
+	case sourceAsking: // The reply may bring a grant, which is then given back.
 		e.Out.Mark(Marks.StoppedAsking)
 		p.deliver(e, code)
-	case sourceMoving: // Its pages are read until the transfer has settled.
+	case sourceMoving: // The pages are read until the transfer has settled (M8).
 		e.Out.Mark(Marks.StoppedMoving)
 		p.transfer.Cancel(&e.Env)
 		p.aborting = true
@@ -285,7 +295,7 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 		panic("BUG: a settling put has its outcome already")
 	case sourceCommitting, sourceConfirming:
 		e.Out.Mark(put.Marks.StoppedCommitting)
-		if p.Delivered() { // Its last errand took too long: the end of the lease does the same.
+		if p.Delivered() { // The commit or abort took too long: the end of the lease has the same effect.
 			if p.phase == sourceCommitting {
 				f.puts.UnqueueLast(h)
 				f.end(e, h, p)
@@ -301,17 +311,17 @@ func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 	}
 }
 
-// deliver gives a put its one outcome, and its memory with it: nothing reads its pages.
+// deliver delivers the put's one outcome together with the memory. Nothing may read the pages any more.
 func (p *outgoing) deliver(e *flow.Env, code effects.Code) {
 	p.Outcome(e, code, false, p.stage())
 }
 
-// deliverHeld gives it while its transfer may still read the pages.
+// deliverHeld delivers the outcome as held, because the transfer may still read the pages (M8).
 func (p *outgoing) deliverHeld(e *flow.Env, code effects.Code) {
 	p.Outcome(e, code, true, p.stage())
 }
 
-// end removes a put that has its outcome and nothing under way.
+// end removes the row of a put that has an outcome and nothing in flight.
 func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 	if p.For.Owner != kernel.OwnerNone {
 		f.carried--
@@ -320,7 +330,7 @@ func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
 	f.puts.Remove(h)
 }
 
-// Carry takes a put of another flow.
+// Carry starts a put for another flow and returns the handle. Room must have reported true.
 func (f *Source) Carry(e *flow.Env, c *flow.Carried) table.Handle {
 	a := put.Carry(e, c)
 	h, p := f.puts.Add()
@@ -332,18 +342,18 @@ func (f *Source) Carry(e *flow.Env, c *flow.Carried) table.Handle {
 	return h
 }
 
-// Room says whether one more can be carried.
+// Room reports whether one more put can be carried for another flow.
 func (f *Source) Room() bool { return f.carried < f.most }
 
-// Stop ends one early that was carried.
+// Stop cancels a carried put, unless the put has ended or has an outcome.
 func (f *Source) Stop(e *flow.Env, h table.Handle) {
 	if p := f.puts.Get(h); p != nil && !p.Delivered() {
 		f.stop(e, h, p, effects.Cancelled)
 	}
 }
 
-// Left counts what a drain waits for.
+// Left returns the number of puts that a drain waits for.
 func (f *Source) Left(e *flow.Env) int { return f.puts.Left(e) }
 
-// Len is the number of puts.
+// Len returns the number of puts.
 func (f *Source) Len() int { return f.puts.Len() }

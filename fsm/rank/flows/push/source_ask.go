@@ -13,8 +13,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// becomeAsking sends the AllocRequest. The lease counts from here: the instant provably precedes the receiver's grant
-// (rule M4).
+// becomeAsking sends the AllocRequest of a put over conn. If the peer cannot take the put in any form, the put
+// ends as unsupported. The lease counts from this step: the instant provably precedes the receiver's grant (rule
+// M4).
 func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
 	if why, fits := p.fits(e); !fits {
@@ -42,7 +43,8 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	if p.For.Owner != kernel.OwnerNone && p.Opened == 0 {
-		// It would hold up layers behind it, which need no room, and whose end may be what it waits for. Its flow asks again.
+		// A request that waits for pages would hold up the layers behind, which need no pages and may free some
+		// by ending. So the request does not wait, and the flow of the put tries again.
 		m.Ext.PatienceNS = 0
 	}
 	if p.Layers > 0 && !p.chunks {
@@ -52,8 +54,9 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 	f.carry(e, h, p)
 }
 
-// carry sends the AllocRequest with the chunks themselves, if they are few enough. The receiver may take them where
-// they are, or answer as if they were not there: then they go by the data plane.
+// carry sends the AllocRequest. The request also carries the chunks themselves if they are small enough for the
+// peer and for one message. The receiver may take the chunks from the request, or reply as if they were absent;
+// then the chunks are written over the data plane.
 func (f *Source) carry(e *flow.Env, h table.Handle, p *outgoing) {
 	m := &f.ask
 	bytes := uint64(0)
@@ -67,13 +70,14 @@ func (f *Source) carry(e *flow.Env, h table.Handle, p *outgoing) {
 		return
 	}
 	e.Out.Mark(Marks.Carried)
-	f.bytes = slices.Grow(f.bytes[:0], int(bytes))[:bytes] // What they are is the driver's to say.
+	f.bytes = slices.Grow(f.bytes[:0], int(bytes))[:bytes] // The driver fills in the bytes.
 	m.Ext.Carried = f.bytes
 	f.send(e, h, p, p.Pages, sourceAsk)
 	m.Ext.Carried = nil
 }
 
-// onTaken handles an answer by which the receiver took chunks from the request itself: they are readable there.
+// onTaken handles a reply by which the receiver took the chunks from the request itself: the chunks are readable
+// there, and the put is over.
 func (f *Source) onTaken(e *flow.Env, h table.Handle, p *outgoing) {
 	m := &f.reply
 	n := uint32(p.Size())
@@ -91,7 +95,7 @@ func (f *Source) onTaken(e *flow.Env, h table.Handle, p *outgoing) {
 	f.end(e, h, p)
 }
 
-// senseless ends a put whose question was answered by what does not fit it.
+// senseless ends a put after a reply that does not match the request.
 func (f *Source) senseless(e *flow.Env, h table.Handle, p *outgoing) {
 	e.Out.Mark(put.Marks.ReplySenseless)
 	theirs := strconv.Itoa(len(f.reply.RemoteIndexes)) + " pages and " + strconv.Itoa(len(f.reply.AlreadySent)) +
@@ -105,7 +109,8 @@ func (f *Source) senseless(e *flow.Env, h table.Handle, p *outgoing) {
 	f.fail(e, h, p, effects.Malformed)
 }
 
-// fits says whether a put can go to its peer as that is now, and learns in which form.
+// fits reports whether the put can be sent to the peer's present incarnation, or else the reason. fits also sets
+// whether the put names chunks or layers.
 func (p *outgoing) fits(e *flow.Env) (why effects.Why, fits bool) {
 	of := e.Links.Of(p.Peer)
 	p.chunks = p.Whole && of.Chunks()
@@ -123,7 +128,8 @@ func (p *outgoing) fits(e *flow.Env) (why effects.Why, fits bool) {
 	return why, true
 }
 
-// layout is that of what a put's receiver has in a page, and in how many stripes a layer lies there.
+// layout returns the layout of what one page of the receiver holds, and the number of stripes in which a layer
+// lies there.
 func (p *outgoing) layout(e *flow.Env) (protocol.Layout, uint32) {
 	if !p.chunks {
 		return e.Cfg.Layout, 0
@@ -135,7 +141,8 @@ func (p *outgoing) layout(e *flow.Env) (protocol.Layout, uint32) {
 	return whole, stripes
 }
 
-// names has the keys of a put in a message: as they are, or those of each layer of its chunks, whose text it appends.
+// names sets the keys of the message m: the keys of the put, or one key for each layer of the chunks. The text of
+// layer keys is appended to text, which is returned.
 func (p *outgoing) names(m *protocol.AllocRequest, text []byte) []byte {
 	m.Keys = m.Keys[:0]
 	for i := range p.Size() {
@@ -152,9 +159,9 @@ func (p *outgoing) names(m *protocol.AllocRequest, text []byte) []byte {
 	return text
 }
 
-// becomeConfirming commits the grant, or gives it back. It speaks to the life of the peer that gave it: a restarted
-// receiver numbers its grants anew, and would take the word for a grant of somebody else
-// (testdata/commit_after_restart.txt).
+// becomeConfirming sends the commit or the abort of the grant. The message names the incarnation of the peer that
+// granted (M6). A restarted receiver numbers its grants anew, and could otherwise apply the message to a grant of
+// another sender (testdata/commit_after_restart.txt).
 func (f *Source) becomeConfirming(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
 	p.phase, p.Conn = sourceConfirming, conn
@@ -180,7 +187,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, p *outgoing, carries []effect
 	p.Send(e, f.ask.Append(e.Out.Arena()), carries, sourceRef(kind, h), sourceRef(sourceAnswer, h))
 }
 
-// onUnanswered handles a question that got no answer.
+// onUnanswered handles the end of a request to which no reply came.
 func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	h := ref.Subject
 	p := f.puts.Get(h)
@@ -195,17 +202,17 @@ func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	case p.Delivered():
 		f.end(e, h, p)
 	default:
-		// Committing is idempotent: again until the deadline.
+		// A commit is idempotent, so the commit is repeated until the put's deadline.
 		e.Out.Mark(Marks.CommitAgain)
 		f.becomeCommitting(e, h, p)
 	}
 }
 
-// unanswered asks again, or ends the put and says why.
+// unanswered sends the request again, or ends the put with a reason when all attempts are used up.
 func (f *Source) unanswered(e *flow.Env, h table.Handle, p *outgoing, code effects.Code, why effects.Why) {
 	switch {
 	case p.Delivered():
-		// Whatever was granted ends with its lease.
+		// A grant that the lost reply may have named ends with its lease.
 		f.end(e, h, p)
 	case p.Failed < e.Cfg.AttemptsMax:
 		e.Out.Mark(Marks.AskAgain)
@@ -217,7 +224,7 @@ func (f *Source) unanswered(e *flow.Env, h table.Handle, p *outgoing, code effec
 	}
 }
 
-// onReplied handles an answer on a lane, which is free for the next question.
+// onReplied handles a reply, and frees the place on the lane for the next request.
 func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	p := f.puts.Get(h)
@@ -230,18 +237,19 @@ func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	f.onCommitted(e, h, p, body)
 }
 
-// onGranted handles the answer to an AllocRequest, which may also refuse.
+// onGranted handles the reply to an AllocRequest, which may grant pages, take the chunks, or refuse.
 func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	if !p.Met(e) {
-		// The link went down while the answer was in the mailbox: it speaks of an
-		// incarnation that we may not reach any more.
+		// The link was lost while the reply was in the mailbox: the reply names an incarnation that this rank may
+		// not be able to reach any more.
 		e.Out.Mark(Marks.ReplyAfterLink)
 		_, cause := e.Links.Outbound(p.Peer).State()
 		why := effects.Why{}
 		if w := e.Links.Outbound(p.Peer).Why(); w != nil {
 			why = *w
 		}
-		if cause == effects.OK { // It is up again, to another life. Nothing was sent, so this is no success.
+		// The link is up again, to another incarnation. Nothing was sent, so this is no success.
+		if cause == effects.OK {
 			cause, why = effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"}
 		}
 		f.unanswered(e, h, p, cause, why)
@@ -257,7 +265,7 @@ func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte
 	if m.HasExt {
 		p.Grant = effects.GrantID(m.Ext.Grant)
 	}
-	// The synchronous upstream form has no word for a refusal; our code beside it has.
+	// The synchronous upstream form cannot express a refusal; the code in our extension can.
 	if m.AllocFailed || m.HasExt && m.Ext.Code != 0 {
 		f.onRefused(e, h, p)
 		return
@@ -304,14 +312,15 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 	if !p.Delivered() {
 		p.deliver(e, code)
 	}
-	// Before a grant that came beside is given back, which lets the next one go.
+	// This precedes the giving back of a grant that arrived beside the refusal, because that lets the next put be
+	// sent.
 	if p.Refused(e, code, words) {
 		f.stopLeftAlone(e, p.Peer)
 	}
 	f.giveBack(e, h, p)
 }
 
-// noLayers says that a peer's pages hold whole chunks, or another number of layers.
+// noLayers explains that the peer's pages hold whole chunks, or that the numbers of layers differ.
 func noLayers(ours, theirs uint32) effects.Why {
 	return effects.Why{
 		Field: "kvf_layers", Ours: flow.Number(ours), Theirs: flow.Number(theirs),
@@ -319,7 +328,7 @@ func noLayers(ours, theirs uint32) effects.Why {
 	}
 }
 
-// fail gives the put this outcome unless it has one, then its grant back.
+// fail delivers the given code unless the put has an outcome already, and then gives the grant back.
 func (f *Source) fail(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	if !p.Delivered() {
 		p.deliver(e, code)
@@ -327,8 +336,9 @@ func (f *Source) fail(e *flow.Env, h table.Handle, p *outgoing, code effects.Cod
 	f.giveBack(e, h, p)
 }
 
-// giveBack tells the receiver that a grant will not be used any more, so that it need not wait for the lease; a peer
-// that does not listen waits. Nothing of ours stores under the grant any more.
+// giveBack ends the row and tells the receiver that the grant will not be used any more, so that the receiver
+// need not wait for the end of the lease. A receiver without support for aborts is sent nothing and waits.
+// Invariant: nothing of this rank stores under the grant any more (M1, M4).
 func (f *Source) giveBack(e *flow.Env, h table.Handle, p *outgoing) {
 	if p.Grant == 0 || !p.Listens {
 		f.end(e, h, p)

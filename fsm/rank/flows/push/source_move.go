@@ -7,7 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// becomeMoving starts the one batched write. It ends before the grant does, by our clock from before we asked (M4).
+// becomeMoving starts the one batched write. NotAfter lies before the end of the grant: the lease counts from
+// when the answered request was sent, by this rank's clock, less LeaseGuard (M4).
 func (f *Source) becomeMoving(e *flow.Env, h table.Handle, p *outgoing) {
 	lease := e.Cfg.Lease
 	if f.reply.HasExt {
@@ -27,12 +28,12 @@ func (f *Source) becomeMoving(e *flow.Env, h table.Handle, p *outgoing) {
 	}, sourceRef(sourceTransfer, h))
 }
 
-// onTransferDone handles the end of a transfer. The outcome may be old already (deadline, abort): then only the
-// memory comes back.
+// onTransferDone handles the end of a transfer. If the put has an outcome already (deadline, abort), only the
+// memory is returned and the grant is given back.
 func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	p := f.puts.Get(h)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
-		// The link is of no use any more, whether or not a LinkLost tells as well.
+		// The link cannot be used any more, whether or not a LinkLost event follows.
 		if now, _ := e.Links.Of(p.Peer).Link(); p.transfer.Over(now) {
 			e.Links.Fail(&e.Env, p.Peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
 		}
@@ -59,16 +60,17 @@ func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.Transfe
 		e.Out.Mark(Marks.TransferFailed)
 		f.fail(e, h, p, ev.Code)
 	case e.Cfg.Leased && p.Listens:
-		// The bytes are there, but the receiver cannot know before it is told.
+		// The bytes have arrived, but on a leased plane the receiver knows that only by the commit.
 		f.becomeCommitting(e, h, p)
 	default:
-		// Fenced planes: the receiver confirmed the landing.
+		// On a fenced plane the receiver has confirmed the landing. A receiver that takes no commits is sent
+		// none.
 		p.deliver(e, effects.OK)
 		f.end(e, h, p)
 	}
 }
 
-// onSettled handles the late word that nothing touches the pages any more.
+// onSettled handles the notification, after an unsettled transfer, that nothing touches the pages any more.
 func (f *Source) onSettled(e *flow.Env, ref kernel.Ref) {
 	p := f.puts.Get(ref.Subject)
 	p.transfer.Settled()
@@ -76,7 +78,7 @@ func (f *Source) onSettled(e *flow.Env, ref kernel.Ref) {
 	f.giveBack(e, ref.Subject, p)
 }
 
-// onCommitted handles the answer to a commit, or to a grant that was given back.
+// onCommitted handles the reply to a commit or to an abort.
 func (f *Source) onCommitted(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	m := &f.reply
 	code, why := effects.Malformed, effects.Why{Field: "AllocResponse", Theirs: "no answer to a commit"}

@@ -9,21 +9,23 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// plan turns the reply into pairs, and says whether it made sense.
+// plan turns f.reply into pairs of pages, and returns false if the reply does not fit the request.
 func (f *Source) plan(of *link.Incarnation, p *outgoing) bool {
 	f.pairs, f.layers = f.pairs[:0], f.layers[:0]
 	ok := f.match(of, p)
 	if p.Keys(p.chunks) == 1 {
-		return ok // One key stands nowhere twice.
+		return ok // A single key cannot be repeated.
 	}
-	// In time that depends on the batch alone, however large an earlier one was.
+	// The entries are removed one by one, so that the time depends on this batch alone, however large an earlier
+	// one was.
 	for i := range f.pairs {
 		f.byPage.Remove(f.pageHash(&f.pairs[i].Remote), table.Handle(i+1))
 	}
 	return ok
 }
 
-// match gives each chunk the page that the reply has for it.
+// match pairs each chunk with the page that the reply names, and returns false if the reply's lists do not cover
+// the chunks exactly, or name a page that the peer has not listed.
 func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	m := &f.reply
 	n := p.Keys(p.chunks)
@@ -46,7 +48,7 @@ func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 			return false
 		}
 		index := m.RemoteIndexes[next]
-		var id effects.BufferID // Upstream forms name none and mean the first.
+		var id effects.BufferID // Upstream forms name no buffer and mean the first one.
 		switch {
 		case next < len(m.RemoteUUIDs):
 			id = effects.BufferID(m.RemoteUUIDs[next])
@@ -69,7 +71,7 @@ func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 			f.layers = append(f.layers, p.layersOf(i)...)
 		}
 	}
-	// Indexes that were out of order or out of range were never matched.
+	// Indexes that were out of order or out of range have matched no chunk.
 	if sent != len(m.AlreadySent) || next != len(m.RemoteIndexes) {
 		return false
 	}
@@ -77,7 +79,7 @@ func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	return true
 }
 
-// wasThere notes the places of pages of which the receiver has no need.
+// wasThere records the positions of the pages that the receiver does not need, because the contents are there.
 func (p *outgoing) wasThere(key uint32) {
 	switch {
 	case p.chunks:
@@ -89,7 +91,8 @@ func (p *outgoing) wasThere(key uint32) {
 	}
 }
 
-// layersOf are the pages that go into one of a receiver that has pages for all layers of a chunk.
+// layersOf returns the local pages of the layers that are gathered into one remote page, if the receiver's pages
+// hold all layers of a chunk.
 func (p *outgoing) layersOf(key int) []effects.Page {
 	if !p.chunks {
 		return nil
@@ -97,7 +100,8 @@ func (p *outgoing) layersOf(key int) []effects.Page {
 	return p.Pages[key*int(p.Layers) : (key+1)*int(p.Layers)]
 }
 
-// local is our page of a key, or the first one, with the bytes of all.
+// local returns the local page of a key. If layers are gathered, local returns the first layer's page with the
+// length of all layers.
 func (p *outgoing) local(key int) effects.Page {
 	if !p.chunks {
 		return p.Pages[key]
@@ -107,7 +111,8 @@ func (p *outgoing) local(key int) effects.Page {
 	return page
 }
 
-// planned says whether a key that stands twice in the batch has its page already; if not, it has from now on.
+// planned reports whether the remote page r has a pair already, because the key is repeated in the batch. If not,
+// planned records r for the pair that is appended next.
 func (f *Source) planned(r *effects.RemotePage) bool {
 	hash := f.pageHash(r)
 	for q := f.byPage.Seek(hash); q.Found(); q = f.byPage.Next(q) {
@@ -119,7 +124,8 @@ func (f *Source) planned(r *effects.RemotePage) bool {
 	return false
 }
 
-// pageHash depends on our seed: a receiver cannot choose pages that collide.
+// pageHash returns the hash of a remote page. The hash depends on the secret seed, so a receiver cannot choose
+// pages that collide.
 func (f *Source) pageHash(r *effects.RemotePage) uint64 {
 	var b [28]byte
 	copy(b[:], r.Buffer[:])

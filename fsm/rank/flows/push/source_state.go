@@ -7,8 +7,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Fits is how many of these chunks, from the first on, one put can take: no more than a command may have, their keys in
-// one AllocRequest, and their pages in the answer to it, whose receiver is taken to accept what we do.
+// Fits returns how many of the given chunks, from the first on, one put can take: at most as many as one command
+// may name, with all keys in one AllocRequest and all pages in the reply. The receiver is assumed to accept
+// messages as long as this rank does.
 func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 	most := min(len(keys), int(cfg.BatchMax))
 	ask, answer := put.HeadBytes, put.HeadBytes
@@ -22,15 +23,16 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 	return most
 }
 
-// askBytes is the most that an AllocRequest of a put has beside the chunks themselves.
+// askBytes returns an upper bound of the length of the put's AllocRequest, in bytes, without the chunks that it
+// carries.
 func (p *outgoing) askBytes() uint64 {
 	return put.HeadBytes + uint64(p.KeyBytes()) + put.KeyHeadBytes*uint64(p.Size())
 }
 
-// Tables shows the puts; to look at only.
+// Tables visits the table of puts, for inspection only.
 func (f *Source) Tables(visit table.Visit) { visit("puts", f.puts.Len(), table.Empty) }
 
-// State is that of the put that a Ref is for.
+// State returns the state of the put that ref names.
 func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	p := f.puts.Get(ref.Subject)
 	if p == nil {

@@ -12,28 +12,30 @@ import (
 
 var _ flow.Target = (*Target)(nil)
 
-// A Target answers who pushes: requests for pages, and their words on what they wrote. What it granted lies in the
-// landings, and what waits for pages in pending; it has no row of its own.
+// A Target serves senders that push: it answers allocation requests, commits and aborts. What it granted is
+// recorded in the landings, and requests that wait for pages in the allocation queue (Pending). The Target has no
+// rows of its own.
 type Target struct {
 	cfg     TargetConfig           `snap:"share"`
 	message protocol.AllocRequest  `snap:"scratch"`
 	reply   protocol.AllocResponse `snap:"scratch"`
 }
 
-// TargetConfig is what this flow alone goes by.
+// TargetConfig is the configuration of a Target.
 type TargetConfig struct {
 	ReplyForm        protocol.ReplyForm
-	TrustUncommitted bool             // readable without commit
-	Residual         effects.Duration // how long after its deadline a write of nobody's may land (M5)
-	WholeChunks      bool             // layers are taken all of a chunk at once
+	TrustUncommitted bool // chunks of senders without our extensions are readable without a commit
+	// Residual is how long after its deadline a write of a sender without our extensions may land (M5).
+	Residual    effects.Duration
+	WholeChunks bool // a layerwise request must name all layers of each chunk
 }
 
-// Emptied has granted nothing, and uses the memory of t, which is not used any more.
+// Emptied returns a Target that has granted nothing. The memory of t is reused, so t must not be used afterwards.
 func (t *Target) Emptied(cfg TargetConfig) Target {
 	return Target{cfg: cfg, message: t.message, reply: t.reply}
 }
 
-// Step takes what becomes of a grant.
+// Step handles the landing and the revocation of a grant.
 func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Landed:
@@ -45,7 +47,7 @@ func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Serves reports that the target takes each message of the alloc channel that is no other flow's.
+// Serves reports that the Target takes each message of the alloc channel that no other flow takes by tag.
 func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelAlloc
 }
@@ -53,12 +55,12 @@ func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
 // Receive takes an AllocRequest.
 func (t *Target) Receive(e *flow.Env, x *effects.Received) { t.onAlloc(e, x) }
 
-// Due ends a grant whose time is over.
+// Due ends a grant when its lease is over.
 func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
 	e.Landings.Overdue(&e.Env, &e.Store, e.Landings.Due(&e.Env, ref.Subject.Slot()))
 }
 
-// Signal is told that a request that waits waits in vain, or that a grant is to end for a reason of ours.
+// Signal handles that a waiting request can no longer be served, or that this rank ends a grant early.
 func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	switch s.Kind {
 	case flow.Refused:
@@ -70,13 +72,14 @@ func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	}
 }
 
-// Abort has nothing to end: no command of ours is a target's.
+// Abort returns false: no command of the engine is open in this flow.
 func (t *Target) Abort(*flow.Env, kernel.Ref) bool { return false }
 
-// Left counts what a drain waits for beside what is in the rooms.
+// Left returns 0: all that a drain waits for is counted by the shared tables.
 func (t *Target) Left(*flow.Env) int { return 0 }
 
-// onLanded takes the pages that a fenced plane says are whole.
+// onLanded handles the report of a fenced plane that pages are whole. The grant id and the peer must match a
+// grant in force (M2).
 func (t *Target) onLanded(e *flow.Env, ev *effects.Landed) {
 	x := e.Landings.Find(ev.Grant)
 	if x == nil || x.Peer != ev.Peer {
@@ -86,7 +89,8 @@ func (t *Target) onLanded(e *flow.Env, ev *effects.Landed) {
 	e.Landings.Landed(&e.Env, &e.Store, x, ev, len(ev.Pages) > 0 && e.Wanted(x))
 }
 
-// onAlloc handles an AllocRequest.
+// onAlloc handles an AllocRequest: it refuses the request, repeats an earlier reply, grants pages, or puts the
+// request into the allocation queue.
 func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
 	m := &t.message
@@ -99,7 +103,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	who.Extended = m.HasExt
 	class, peer := 0, effects.Incarnation{}
 	if !m.HasExt && !e.Links.Bearer() {
-		// Nothing that it was granted could ever be written: no page is held for it.
+		// No write of this sender could ever arrive, so no page is granted to it (M5, S25).
 		e.Out.Mark(flow.Marks.VanillaRefused)
 		t.refuse(e, who, len(m.Keys), effects.Unsupported, flow.PlainPeer())
 		return
@@ -130,7 +134,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	}
 	request := e.Store.RequestHash(t.requestID())
 	if operation != 0 && t.again(e, ev, who, peer, operation, request) {
-		return // What was granted or waits is true whatever this rank has become since.
+		return // An earlier attempt's grant or place in the queue stands, whatever this rank has become since (M6).
 	}
 	code, why := t.check(e)
 	if code != effects.OK {
@@ -154,7 +158,8 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 			return
 		}
 	}
-	// What goes on with layers takes pages that it was promised: nobody is passed by it, and others may wait for its end.
+	// A request that continues chunks of layers takes pages that were promised to it. So the request overtakes
+	// none, and waiting requests may depend on its end.
 	if e.Pending.MayPass(&e.Env, class) || t.layers() && m.Ext.Opened != 0 {
 		if _, done := t.answer(e, ev.Request, class, peer, operation, request); done {
 			e.Pending.Passed(&e.Env, class)
@@ -170,7 +175,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 		Peer: peer, Operation: operation, Keys: m.Ext.Layers,
 	}
 	t.chunks(e)
-	if len(m.Ext.Carried) > 0 { // Bytes do not wait: the answer names pages for them.
+	if len(m.Ext.Carried) > 0 { // Carried bytes do not wait: the reply names pages for the chunks.
 		m.Ext.Carried = nil
 		ev = &effects.Received{Conn: ev.Conn, Request: ev.Request, Body: e.Out.Cut(m.Append(e.Out.Arena()))}
 	}
@@ -180,7 +185,7 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	}
 }
 
-// requestID is the request that the asker works for, if it told one.
+// requestID returns the id of the request for which the sender works; the id is empty if the sender named none.
 func (t *Target) requestID() []byte {
 	if t.message.HasExt {
 		return t.message.Ext.Request
@@ -188,8 +193,12 @@ func (t *Target) requestID() []byte {
 	return t.message.RequestID
 }
 
-// again serves a retry of an operation: the same pages if they were granted, the
-// same place in the queue if it still waits. The first asker's answer is moot.
+// again serves a retry of an operation (M6). If pages were granted, the reply names the same pages and the
+// remaining time; if the request still waits, the retry keeps its place in the queue. No reply is sent to the
+// earlier attempt, which the sender has given up. again returns false if the operation is new.
+//
+// Example: the sender retries after a timeout while the first reply is still in flight. Both replies name the
+// same pages.
 func (t *Target) again(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
@@ -221,7 +230,8 @@ func (t *Target) again(
 	return t.stillWaits(e, ev, who, peer, operation, request)
 }
 
-// stillWaits gives a retry of a request that waits the place of its first attempt.
+// stillWaits gives the retry of a waiting request the queue place of the first attempt, and returns false if no
+// such request waits.
 func (t *Target) stillWaits(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
@@ -239,14 +249,14 @@ func (t *Target) stillWaits(
 	return true
 }
 
-// refuseOther answers what has another's operation: somebody spoke in its name before it, and what it would write is
-// not what was granted.
+// refuseOther refuses a request with an operation id that belongs to another batch. Another message used this
+// sender's operation id before, and the pages that the request would write are not the pages that were granted.
 func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
 	e.Out.Mark(flow.Marks.AllocRefused)
 	t.refuse(e, who, len(t.message.Keys), effects.Mismatch, flow.OtherBatch())
 }
 
-// refuseWaiting answers a request that waits that it waits in vain.
+// refuseWaiting refuses a waiting request that can no longer be served, and removes the request from the queue.
 func (t *Target) refuseWaiting(
 	e *flow.Env, h table.Handle, code effects.Code, why *effects.Why,
 ) {
@@ -260,7 +270,7 @@ func (t *Target) refuseWaiting(
 	e.Pending.Remove(&e.Env, h)
 }
 
-// Try serves a request whose turn it is, if it fits now.
+// Try serves a waiting request when its turn has come, if the pages are free.
 func (t *Target) Try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall) {
 	if !e.MayFit(q) {
 		return allocqueue.Short, q.Lacks
@@ -269,7 +279,7 @@ func (t *Target) Try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocque
 	return allocqueue.Outcome(t.answer(e, q.Request, q.Class, q.Peer, q.Operation, q.Who))
 }
 
-// decode reads a waiting message again.
+// decode decodes the message of a waiting request again into t.message.
 func (t *Target) decode(e *flow.Env, q *allocqueue.Row) {
 	if t.message.Decode(q.Body, &e.Cfg.Wire) != nil {
 		panic("BUG: a waiting request does not decode any more")

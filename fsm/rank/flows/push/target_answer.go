@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// answer serves t.message, which is of this request, if its new keys fit, all or none, and says whether it did, or
-// what it lacks.
+// answer serves t.message, which arrived as the request to, if all new keys fit; otherwise nothing is granted
+// (M9). done reports whether the request has been answered; if not, lacks says what the request is short of.
 func (t *Target) answer(
 	e *flow.Env, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
 ) (lacks allocqueue.Shortfall, done bool) {
@@ -79,7 +79,7 @@ func (t *Target) answer(
 	return allocqueue.Shortfall{}, true
 }
 
-// emptyReply begins an answer to t.message.
+// emptyReply resets t.reply to an empty reply to t.message.
 func (t *Target) emptyReply() {
 	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, t.message.HasExt
@@ -88,8 +88,9 @@ func (t *Target) emptyReply() {
 		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 }
 
-// take stores the chunks that came with t.message, makes them readable, and answers that. Nobody else could store into
-// their pages at any time, so there is no grant for a plane to watch, and nothing to commit.
+// take stores the chunks that arrived inside t.message, makes them readable, and replies that the chunks were
+// taken. No other process can store into the pages at any time, so there is no grant for a plane to watch, and
+// nothing to commit (M4).
 func (t *Target) take(e *flow.Env, p *landing.Plan, what landing.For, to effects.Request) {
 	s, m := &e.Store, &t.reply
 	what.Ends, what.Over = e.Now, e.Now
@@ -109,7 +110,8 @@ func (t *Target) take(e *flow.Env, p *landing.Plan, what landing.For, to effects
 	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// commit handles the writer's word that all its writes are settled and whole.
+// commit handles the sender's message that all writes under a grant are settled and whole. commit returns true if
+// the grant is committed, also by an earlier commit.
 func (t *Target) commit(e *flow.Env, peer effects.Incarnation, id effects.GrantID) bool {
 	x, again := e.Landings.Committed(&e.Env, peer, id)
 	if x == nil {
@@ -119,9 +121,9 @@ func (t *Target) commit(e *flow.Env, peer effects.Incarnation, id effects.GrantI
 	return e.Landings.Commit(&e.Env, &e.Store, x, e.Wanted(x))
 }
 
-// settle answers a message without keys: commits and aborts. Each may be of as many pages as a batch has. Of a message
-// that names several, those that this step has work for are done; of the others the answer says nothing, so that their
-// writer says them again. Ours says one at a time.
+// settle handles a message without keys, which commits or aborts grants. Each grant may have as many pages as a
+// batch. If the message names several grants, only as many are handled as this step has work for. The reply says
+// nothing about the rest, so that the sender repeats the rest. Our own senders name one grant in a message.
 func (t *Target) settle(e *flow.Env, to effects.Request, class int, peer effects.Incarnation) {
 	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = t.cfg.ReplyForm, false, true
@@ -151,7 +153,8 @@ func (t *Target) settle(e *flow.Env, to effects.Request, class int, peer effects
 	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// cut says whether what a message names at this place, and behind it, is left for another one. The first never is.
+// cut reports whether the entries of a message from position at on are left for another message. The first entry
+// never is.
 func (t *Target) cut(e *flow.Env, at int) bool {
 	if at == 0 || e.Work.Left() {
 		return false
@@ -160,7 +163,7 @@ func (t *Target) cut(e *flow.Env, at int) bool {
 	return true
 }
 
-// refuse answers that there are no pages, and why.
+// refuse replies that no pages are granted, with the code and the reason.
 func (t *Target) refuse(e *flow.Env, who flow.Asker, keys int, code effects.Code, why *effects.Why) {
 	if why != nil {
 		why.Stage = effects.StageAsk
@@ -191,8 +194,9 @@ func (t *Target) refuse(e *flow.Env, who flow.Asker, keys int, code effects.Code
 	e.Out.Reply(effects.Reply{Request: who.To, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// quiet is when a grant ends by itself. A plain sender on a plane nobody watches is quiet only when the stated residual
-// has passed too: its writes may land until then, and nothing will ever tell (rule M5).
+// quiet returns when a grant ends by itself. For a sender without our extensions, on a plane where this rank does
+// not observe the stores, that is only when Residual has passed as well: a write of that sender may land until
+// then, and no event reports it (rule M5).
 func (t *Target) quiet(peer effects.Incarnation, ends effects.Time) effects.Time {
 	if peer == (effects.Incarnation{}) {
 		return ends.Add(t.cfg.Residual)

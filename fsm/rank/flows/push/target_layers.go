@@ -10,13 +10,13 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 )
 
-// How a target answers who pushes layers: as it answers others, with pages that land in bundles
-// (fsm/rank/memory/bundle).
+// This file handles layerwise pushes. The Target answers such requests like requests for whole chunks, but with
+// pages that land in bundles (fsm/rank/memory/bundle).
 
-// layers says whether the message at hand is about layers.
+// layers reports whether t.message names layers of chunks.
 func (t *Target) layers() bool { return t.message.HasExt && t.message.Ext.Layers > 0 }
 
-// check says whether the batch at hand could ever be served.
+// check returns OK if t.message could be served at some time, and otherwise the code and the reason.
 func (t *Target) check(e *flow.Env) (effects.Code, *effects.Why) {
 	m := &t.message
 	if code, why := t.checkCarried(e); code != effects.OK {
@@ -79,7 +79,8 @@ func wholeChunks() *effects.Why {
 	}
 }
 
-// chunks has the names of the chunks at hand in Hashes, if these are of layers.
+// chunks sets e.Hashes to the hashes of the chunks of the layers that t.message names. Messages without layers
+// have no effect.
 func (t *Target) chunks(e *flow.Env) {
 	if !t.layers() {
 		return
@@ -92,14 +93,15 @@ func (t *Target) chunks(e *flow.Env) {
 	}
 }
 
-// lose has who waits for the chunks at hand look again: the batch may have waited, and was hoped for.
+// lose reports the chunks of t.message as lost with the given code, so that the Gets that wait for these chunks
+// are looked at again: the batch may have been in the queue, and Gets may have counted on it.
 func (t *Target) lose(e *flow.Env, code effects.Code) {
 	t.chunks(e)
 	e.LoseAll(e.Hashes, code)
 }
 
-// planLayers finds out what becomes of the layers at hand, and has their pages promised. Without a plan they were
-// refused (done), or wait for room.
+// planLayers makes the plan for the layers of t.message and has the pages promised. If planLayers returns no
+// plan, done reports whether the layers were refused; otherwise the layers wait for pages.
 func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer effects.Incarnation, request uint64,
 ) (p *landing.Plan, lacks allocqueue.Shortfall, done bool) {
 	m := &t.message
@@ -117,7 +119,7 @@ func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer eff
 		Opened: effects.GrantID(m.Ext.Opened),
 	})
 	if code == effects.TooMany {
-		return nil, lacks, false // It is looked at again when anything became free.
+		return nil, lacks, false // The request is looked at again when pages become free.
 	}
 	if code != effects.OK {
 		t.lose(e, code)
@@ -135,8 +137,8 @@ func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer eff
 	return p, lacks, true
 }
 
-// checkCarried says whether what came with t.message is as long as its chunks are. Its sender was told how much may
-// come.
+// checkCarried returns OK if the bytes that t.message carries are as long as the chunks and no longer than the
+// limit that the handshake announced.
 func (t *Target) checkCarried(e *flow.Env) (effects.Code, *effects.Why) {
 	m := &t.message
 	carried := uint64(len(m.Ext.Carried))

@@ -6,7 +6,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A TargetState is where something of a target stands, for those who count what was tried. It decides nothing.
+// A TargetState is the state of a grant, for tools that count which cases were covered. No decision depends on
+// it.
 type TargetState uint16
 
 // The states of a grant.
@@ -15,10 +16,10 @@ const (
 	GrantQuarantined
 )
 
-// TargetStateNames are their names, in their order.
+// TargetStateNames returns the names of the states, in order.
 func TargetStateNames() []string { return []string{"grant open", "grant quarantined"} }
 
-// State is that of the grant that a Ref is for.
+// State returns the state of the grant that ref names.
 func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 {
 	if r.Landings.At(ref.Subject.Slot()).Revoking {
 		return uint16(GrantQuarantined)
@@ -26,5 +27,5 @@ func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 {
 	return uint16(GrantOpen)
 }
 
-// Tables shows nothing: what a target granted lies in the rooms.
+// Tables visits nothing: what a Target granted is in the shared tables.
 func (t *Target) Tables(table.Visit) {}

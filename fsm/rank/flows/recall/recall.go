@@ -1,14 +1,26 @@
-// Package recall reads back what a peer has: a prefill node asks a decode node which prefix of a request's chunks is
-// still there, and reads it into pages of its own. The Source asks and reads; the Target looks up, pins, leases and
-// answers, in one step.
+// Package recall implements recalls: a prefill node asks a decode node which prefix of a request's chunks is
+// still there, and reads that prefix into pages of its own. The [Source] runs at the prefill node, asks and
+// reads. The [Target] runs at the decode node; it looks the chunks up, pins them, leases them and replies, all in
+// one step.
 //
-// What a caller may rely on: a recall consumes nothing of the target's, whatever becomes of it. A page that is leased
-// stays as it is, and is nobody else's, until its reader's word, the end of its time, or the proof of a revocation; no
-// message lost, late or doubled changes that. A recall is one operation: asked again, it is answered with the same
-// pages under the same lease. Its right counts from when the attempt was sent that was answered, which is before the
-// lease began or was looked at (M4), so the clocks of the two need not be tied together.
+// A caller may rely on this: a recall consumes nothing of the target's store, however the recall ends. A leased
+// page keeps its contents and is given to nobody else until the reader's done message, the end of the lease's
+// time, or the proof of a revocation; lost, late or duplicated messages do not change that. A recall is one
+// operation: a retry is answered with the same pages under the same lease (M6). The right to read counts from
+// when the answered attempt was sent, which precedes both the beginning of the lease and any later look at it
+// (M4), so no comparison of the two clocks is needed.
 //
-// Keys go in and pages come out; the two messages are at the rim, in source_ask.go and target_answer.go alone.
+// Example of a recall of three chunks, of which the target has the first two:
+//
+//	engine   ── Recall(k0, k1, k2) ────────► source
+//	source   ── query: k0, k1, k2 ─────────► target   the right to read counts from here
+//	target   ── k0, k1: pages 8, 9, lease ─► source   pinned and leased in the step that replies
+//	source   ── reads pages 8, 9 ──────────► target's memory
+//	source   ── Deliver(OK, Hits 2) ───────► engine
+//	source   ── done message ──────────────► target   the lease ends
+//
+// The commands name keys, and the outcomes concern pages. The two messages are encoded and decoded only in
+// source_ask.go and target_answer.go.
 package recall
 
 import (
@@ -20,8 +32,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Peer is where somebody listens who may have the chunks: its handshakes and allocations, as for a put, and its
-// questions.
+// Peer is the address of a node that may have the chunks: its ports for handshakes and allocation requests, as
+// for a put, and its port for queries.
 type Peer struct {
 	Host      string
 	InitPort  uint16
@@ -33,23 +45,24 @@ func (p *Peer) where() link.Where {
 	return link.Where{Host: p.Host, InitPort: p.InitPort, AllocPort: p.AllocPort}
 }
 
-// Recall reads the longest prefix of Keys that the peer has into Pages, chunk i into Pages[i], which are of a Reserve
-// and in use by nothing else. They belong to the command until its Deliver (or Return, if that said Held). Hits says
-// how many chunks came, and the Length of each page how many bytes; what the others hold now means nothing. All or none
-// of the prefix comes.
+// Recall is the command to read the longest prefix of Keys that the peer has into Pages, chunk i into Pages[i].
+// The pages must belong to a Reserve and must not be in use by anything else. They belong to the command until
+// its Deliver, or until its Return if the outcome was delivered as held (M8). Hits of the outcome is the number
+// of chunks that were read, and the Length of each page is the chunk's length in bytes; the contents of the other
+// pages are undefined. Either the whole prefix is read or none of it.
 type Recall struct {
 	Peer     Peer
-	Request  []byte // request id, for people at the other end; may be empty
+	Request  []byte // the id of the request, for logs of the peer; may be empty
 	Keys     [][]byte
 	Pages    []effects.Page
-	Patience effects.Duration // 0: the configured default
+	Patience effects.Duration // how long the recall may take; 0: the configured default
 }
 
-// IsCommand marks a command body.
+// IsCommand marks a Recall as a command body.
 func (*Recall) IsCommand() {}
 
-// Fits is how many of these chunks, from the first on, one Recall of such a request can take: no more than a command
-// may have, their keys in one question, and their keys and places in its answer.
+// Fits returns how many of the given chunks, from the first on, one Recall of the request can take: at most as
+// many as one command may name, with all keys in one query, and with all keys and pages in its reply.
 func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
 	most := min(len(keys), int(cfg.BatchMax))
 	ask, answer := put.HeadBytes+len(request), put.HeadBytes
@@ -63,25 +76,26 @@ func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
 	return most
 }
 
-// placeBytes is what an answer says of a chunk beside its key: an index, a generation, a length.
+// placeBytes is an upper bound of the bytes that a reply has for each chunk beside its key: an index, a
+// generation and a length.
 const placeBytes = 3 * 9
 
-// Config is what a Source goes by, beside what all flows do.
+// Config is the configuration of a Source.
 type Config struct {
-	RecallsMax   uint32           // in progress at a time
-	Timeout      effects.Duration // of a recall that says none
+	RecallsMax   uint32           // the limit of recalls in progress
+	Timeout      effects.Duration // the patience of a recall that states none
 	RequestIDMax uint32
 }
 
-// Kinds of completions and deadlines, of both ends.
+// The kinds of Refs of both flows.
 const (
-	kindAsk      uint8 = iota + 1 // a question about chunks
-	kindDone                      // a word that a lease is finished with
-	kindTransfer                  // a read
+	kindAsk      uint8 = iota + 1 // the reply to a query
+	kindDone                      // the reply to a done message
+	kindTransfer                  // the transfer of a recall
 	kindOpen                      // the connection of a way
-	timerRecall                   // when a recall must have ended
-	timerAnswer                   // when an answer is overdue
-	kindLease                     // a lease: its end by time, and the proof of its end
+	timerRecall                   // the deadline of a recall; also the recall's ticket
+	timerAnswer                   // the time at which a reply is overdue
+	kindLease                     // a lease: the end of its time, and the proof of its revocation
 )
 
 func sourceRef(kind uint8, h table.Handle) kernel.Ref {

@@ -5,27 +5,29 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about recalls. Zero means the default.
+// Settings is the part of a rank's configuration that concerns recalls. A zero field takes its default.
 type Settings struct {
-	// Recalls: what lies at a decode node may be read back. Who puts recalls, who lets puts in answers.
+	// Recalls: chunks at a decode node may be read back. A rank that puts sends queries, and a rank that receives
+	// puts answers them.
 	Recalls       bool
-	RecallTimeout effects.Duration // default 5 s: a recall that says no patience
-	RecallsMax    uint32           // default 256: in progress, and leases out for recalls of others
+	RecallTimeout effects.Duration // the patience of a recall that states none; default 5 s
+	// the limit of recalls in progress, and of leases given out for recalls; default 256
+	RecallsMax uint32
 }
 
-// Fill puts defaults where nothing is said.
+// Fill replaces zero fields by their defaults.
 func (s *Settings) Fill() {
 	kernel.Default(&s.RecallTimeout, 5*effects.Second)
 	kernel.Default(&s.RecallsMax, 256)
 }
 
-// Check says what cannot work.
+// Check returns an error if a setting is out of range.
 func (s *Settings) Check() error {
 	return kernel.Countable(kernel.Count{Name: "RecallsMax", Value: s.RecallsMax})
 }
 
-// Asking is the need of who recalls, from so many peers: each recall has a question, a read, its deadline and its
-// answer's, each peer a connection.
+// Asking returns the resources that a Source needs for recalls from the given number of peers. Each recall has a
+// query, a read, a deadline and a deadline for its reply; each peer has a connection.
 func (s *Settings) Asking(peers uint32) kernel.Need {
 	most := int(s.RecallsMax)
 	return kernel.Need{
@@ -34,5 +36,5 @@ func (s *Settings) Asking(peers uint32) kernel.Need {
 	}
 }
 
-// Answering is the need of who is recalled from: each lease has an end.
+// Answering returns the resources that a Target needs: each lease has a deadline.
 func (s *Settings) Answering() kernel.Need { return kernel.Need{Deadlines: int(s.RecallsMax)} }

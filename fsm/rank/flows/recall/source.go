@@ -11,12 +11,13 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Source is who recalls: it asks, reads what it is told in one transfer, and says when it has read.
+// A Source carries out recalls: it sends a query, reads the pages that the reply names in one transfer, and sends
+// a done message.
 type Source struct {
 	cfg       Config `snap:"share"`
 	rows      table.Slab[row]
 	ways      table.Slab[way]
-	operation uint64 // of the last recall
+	operation uint64 // the operation id of the latest recall
 
 	ask   protocol.CacheQueryRequest  `snap:"scratch"`
 	reply protocol.CacheQueryResponse `snap:"scratch"`
@@ -24,8 +25,8 @@ type Source struct {
 	order []uint64                    `snap:"scratch"`
 }
 
-// Emptied returns a Source without any recall, with ways to so many peers, in the memory of f, which is not used any
-// more.
+// Emptied returns a Source without recalls, with room for ways to the given number of peers. The memory of f is
+// reused, so f must not be used afterwards.
 func (f *Source) Emptied(cfg Config, peersMax uint32) Source {
 	return Source{
 		cfg: cfg, rows: f.rows.Emptied(int(cfg.RecallsMax)), ways: f.ways.Emptied(int(peersMax)),
@@ -33,43 +34,45 @@ func (f *Source) Emptied(cfg Config, peersMax uint32) Source {
 	}
 }
 
-// A row is one recall. Its outcome and its end are two things: after Deliver it stays until nothing touches its pages
-// and its peer was told that the lease is finished with.
+// A row is one recall. The outcome of a recall and the end of its row are separate events: after Deliver the row
+// stays until nothing touches the recall's pages and the peer has been told that the lease is no longer needed.
 type row struct {
 	engine.Op
 	keys      []byte
-	ends      []uint32 // ends[i]: where key i ends in keys
+	ends      []uint32 // ends[i] is the end of key i in keys
 	request   []byte
-	peer      table.Handle // of the link room
-	where     link.Where   // of the peer
+	peer      table.Handle // the outbound peer in the table of links
+	where     link.Where   // the address of the peer
 	way       table.Handle
 	phase     phase
 	operation uint64
-	attempt   uint32         // how often it was asked; then how often the last word was said
-	reached   uint64         // the link's attempt when it began to wait for it
-	conn      effects.Conn   // on which its question is
-	answer    kernel.TimerID `snap:"set"` // when the answer is overdue
+	attempt   uint32         // the number of queries sent; later the number of done messages sent
+	reached   uint64         // the number of the link's attempt when the recall began to wait for the link
+	conn      effects.Conn   // the connection on which the query or done message is in flight
+	answer    kernel.TimerID `snap:"set"` // the time at which the reply is overdue
 
-	who   effects.Incarnation // whom it asked: what is said of it holds for no other life
-	us    effects.Incarnation // who we are to it
-	asked effects.Time        // when that attempt was sent which is under way, or was answered
-	since effects.Time        `snap:"skip"` // when it asked first: the lease may be as old
-	grant effects.GrantID     // the lease; zero: none
-	until effects.Time        // when our right to read ends, less the guard: a read that ends later is not believed
-	hits  uint32              // chunks that are read
+	who   effects.Incarnation // the incarnation that was asked: the lease is valid for no other (M2)
+	us    effects.Incarnation // the incarnation of this rank that the peer knows
+	asked effects.Time        // when the attempt in flight, or the answered one, was sent (M4)
+	since effects.Time        `snap:"skip"` // when the first attempt was sent: the lease may be as old
+	grant effects.GrantID     // the grant of the lease; zero: none
+	// until is the time at which the right to read ends, less the guard. Invariant: on a leased plane a read that
+	// ends later is not believed (M4).
+	until effects.Time
+	hits  uint32 // the number of chunks that are read
 	read  transfer.Transfer
 }
 
-// phase is where a recall stands.
+// phase is the phase of a recall.
 type phase uint8
 
 const (
-	waiting  phase = iota // for the link, or for its turn on its way
-	asking                // question sent
-	reading               // transfer in flight
-	settling              // it ended, but something may still store into the pages
-	leaving               // waits for its turn to say that the lease is finished with
-	telling               // said it
+	waiting  phase = iota // waits for the link, or for its turn on the way
+	asking                // the query was sent
+	reading               // the transfer is in flight
+	settling              // the transfer has ended, but something may still store into the pages
+	leaving               // waits for its turn to send the done message
+	telling               // the done message was sent
 	phases
 )
 
@@ -83,10 +86,10 @@ func (r *row) key(i int) []byte {
 	return r.keys[from:r.ends[i]]
 }
 
-// Len is the number of recalls that are not over.
+// Len returns the number of recalls that have not ended.
 func (f *Source) Len() int { return f.rows.Len() }
 
-// Command takes a Recall.
+// Command takes a Recall, and returns false for any other command.
 func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	c, ok := x.Body.(*Recall)
 	if ok {
@@ -95,7 +98,7 @@ func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	return ok
 }
 
-// take begins a Recall, or refuses it at once and changes nothing.
+// take starts a Recall, or refuses it at once and changes nothing.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *Recall) {
 	if code, why := f.check(e, c); code != effects.OK {
 		engine.TurnDown(&e.Env, t, code, &why)
@@ -106,7 +109,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *Recall) {
 		engine.TurnDown(&e.Env, t, effects.TooMany, recallsFull(f.cfg.RecallsMax))
 		return
 	}
-	// Whoever is refused leaves no trace: the way is taken when the peer is there.
+	// A refused command leaves nothing behind, so the way is taken only after the peer.
 	to, peer := effects.Addr{Host: c.Peer.Host, Port: c.Peer.QueryPort}, table.Handle(0)
 	if _, _, ok := f.open(to); ok {
 		peer = e.Links.Want(&e.Env, c.Peer.where())
@@ -137,13 +140,13 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *Recall) {
 	f.queued(e, h, r)
 }
 
-// queued has a recall that is in its way's line wait for the link, if need be.
+// queued lets a recall that was inserted into its way's queue wait for the link, and advances the way.
 func (f *Source) queued(e *flow.Env, _ table.Handle, r *row) {
 	r.reached = e.Links.Outbound(r.peer).Attempt()
 	f.pump(e, r.way)
 }
 
-// becomeWaiting puts it back to the front of its line: the same operation, asked again.
+// becomeWaiting puts the recall back to the front of its queue: the same operation is sent again.
 func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, r *row) {
 	e.Out.Mark(Marks.AskAgain)
 	r.phase, r.conn = waiting, 0
@@ -151,9 +154,10 @@ func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, r *row) {
 	f.queued(e, h, r)
 }
 
-// becomeReading starts the one read. Our right to read ends a guard before the lease does, by our clock from before we
-// asked (M4): lease is how long it stands from then. The guard covers what the clocks drift meanwhile, for the read
-// that is begun as for the end that is believed.
+// becomeReading starts the one read. lease is the remaining time of the lease, counted from when the answered
+// attempt was sent. The right to read ends one LeaseGuard earlier, by this rank's clock (M4). The guard covers
+// the drift of the clocks in the meantime, both for the beginning of the read and for the completion that is
+// believed.
 func (f *Source) becomeReading(e *flow.Env, h table.Handle, r *row, lease effects.Duration) {
 	r.phase, r.conn = reading, 0
 	r.until = r.asked.Add(lease - e.Cfg.LeaseGuard)
@@ -164,8 +168,8 @@ func (f *Source) becomeReading(e *flow.Env, h table.Handle, r *row, lease effect
 	}, sourceRef(kindTransfer, h))
 }
 
-// transferred handles the end of the read. The outcome may be old already (deadline, abort): then only the memory comes
-// back.
+// transferred handles the end of the read. If the recall has its outcome already (deadline, abort), only the
+// memory is returned and the lease is given back.
 func (f *Source) transferred(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	r := f.rows.Get(h)
 	code := ev.Code
@@ -177,7 +181,7 @@ func (f *Source) transferred(e *flow.Env, h table.Handle, ev *effects.TransferDo
 			})
 		}
 	case code == effects.OK && e.Cfg.Leased && ev.At > r.until:
-		// Nobody saw the read: the pages may have been another's by then.
+		// On a leased plane the owner does not observe the read: the pages may have been reused by then (M4).
 		e.Out.Mark(Marks.ReadLate)
 		code = effects.Expired
 	}
@@ -202,7 +206,7 @@ func (f *Source) transferred(e *flow.Env, h table.Handle, ev *effects.TransferDo
 	f.giveBack(e, h, r)
 }
 
-// settled handles the late word that nothing touches the pages any more.
+// settled handles the notification, after an unsettled read, that nothing touches the pages any more.
 func (f *Source) settled(e *flow.Env, h table.Handle) {
 	r := f.rows.Get(h)
 	r.read.Settled()
@@ -210,7 +214,8 @@ func (f *Source) settled(e *flow.Env, h table.Handle) {
 	f.giveBack(e, h, r)
 }
 
-// failed is the code of a read that has not settled: whatever it says, the pages cannot be used.
+// failed returns the code of a read that has not settled: the pages cannot be used, even if the code of the
+// transfer is OK.
 func failed(code effects.Code) effects.Code {
 	if code == effects.OK {
 		return effects.Expired
@@ -218,8 +223,8 @@ func failed(code effects.Code) effects.Code {
 	return code
 }
 
-// giveBack has the peer told that the lease is finished with, so that it need not wait for its end. Nothing of ours
-// reads under it any more.
+// giveBack queues the done message, so that the peer need not wait for the end of the lease. Invariant: nothing
+// of this rank reads under the lease any more (M2).
 func (f *Source) giveBack(e *flow.Env, h table.Handle, r *row) {
 	if r.grant == 0 {
 		f.end(e, h, r)
@@ -230,7 +235,7 @@ func (f *Source) giveBack(e *flow.Env, h table.Handle, r *row) {
 	f.pump(e, r.way)
 }
 
-// Abort ends a recall early, and says whether there was anything to end.
+// Abort ends a recall early, and returns false if the recall has its outcome already.
 func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	r := f.rows.Get(ref.Subject)
 	if r.Delivered() {
@@ -240,17 +245,17 @@ func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// stop gives a recall its outcome now, wherever it stands; what is under way goes on to its own end without it.
+// stop gives a recall its outcome now, in any phase before that. Work that is in flight continues to its own end.
 func (f *Source) stop(e *flow.Env, h table.Handle, r *row, code effects.Code) {
 	switch r.phase {
 	case waiting:
 		f.rows.Unlink(&f.ways.Get(r.way).asks, h)
 		f.deliver(e, r, code, false)
 		f.end(e, h, r)
-	case asking: // The answer may bring a lease, which then is given back.
+	case asking: // The reply may bring a lease, which is then given back.
 		e.Out.Mark(Marks.Stopped)
 		f.deliver(e, r, code, false)
-	case reading: // Its pages are stored into until the transfer has settled.
+	case reading: // The read stores into the pages until the transfer has settled (M8).
 		e.Out.Mark(Marks.Stopped)
 		r.read.Cancel(&e.Env)
 		f.deliver(e, r, code, true)
@@ -259,7 +264,8 @@ func (f *Source) stop(e *flow.Env, h table.Handle, r *row, code effects.Code) {
 	}
 }
 
-// deliver gives the recall its one outcome; its memory with it, unless something may still store into that.
+// deliver delivers the recall's one outcome. held says that something may still store into the pages, so the
+// memory is returned later (M8).
 func (f *Source) deliver(e *flow.Env, r *row, code effects.Code, held bool) {
 	out := effects.Deliver{Code: code, Held: held}
 	if code == effects.OK {
@@ -273,7 +279,7 @@ func (f *Source) deliver(e *flow.Env, r *row, code effects.Code, held bool) {
 	})
 }
 
-// end removes a recall that has its outcome and nothing under way.
+// end removes the row of a recall that has its outcome and nothing in flight.
 func (f *Source) end(e *flow.Env, h table.Handle, r *row) {
 	r.MustBeOver()
 	e.Timers.Stop(&r.Timer)

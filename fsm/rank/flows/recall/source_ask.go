@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// becomeAsking sends the question. The lease counts from here: the instant provably precedes the answer (M4).
+// becomeAsking sends the query. The lease counts from this step: the instant provably precedes the reply (M4).
 func (f *Source) becomeAsking(e *flow.Env, h table.Handle) {
 	r := f.rows.Get(h)
 	of := e.Links.Of(r.peer)
@@ -35,7 +35,7 @@ func (f *Source) becomeAsking(e *flow.Env, h table.Handle) {
 	f.send(e, h, r, kindAsk)
 }
 
-// becomeTelling says that the lease is finished with. It speaks to the life of the peer that gave it.
+// becomeTelling sends the done message to the incarnation of the peer that gave the lease (M2).
 func (f *Source) becomeTelling(e *flow.Env, h table.Handle) {
 	r := f.rows.Get(h)
 	r.phase = telling
@@ -44,7 +44,7 @@ func (f *Source) becomeTelling(e *flow.Env, h table.Handle) {
 	f.send(e, h, r, kindDone)
 }
 
-// send asks what is in f.ask on the recall's way, where a question can go.
+// send sends f.ask on the recall's way, which must be free.
 func (f *Source) send(e *flow.Env, h table.Handle, r *row, kind uint8) {
 	m, w := &f.ask, f.ways.Get(r.way)
 	m.HasExt = true
@@ -62,7 +62,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *row, kind uint8) {
 	e.Timers.Set(&r.answer, e.Now.Add(e.Cfg.ReplyTimeout), sourceRef(timerAnswer, h))
 }
 
-// unanswered handles a question that got no answer.
+// unanswered handles the end of a query or a done message to which no reply came.
 func (f *Source) unanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	h := ref.Subject
 	r := f.rows.Get(h)
@@ -76,14 +76,15 @@ func (f *Source) unanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 		e.Out.Mark(Marks.DoneAgain)
 		r.phase = leaving
 		f.rows.PushFront(&f.ways.Get(r.way).words, h)
-	default: // The lease's time ends it as well.
+	default: // The end of the lease's time has the same effect.
 		e.Out.Mark(Marks.DoneGivenUp)
 		f.end(e, h, r)
 	}
 	f.pump(e, way)
 }
 
-// again asks once more, or ends the recall and says why. Whatever was leased ends with its time.
+// again sends the query again, or ends the recall with a reason when its attempts are used up. A lease that the
+// lost reply may have named ends with its time.
 func (f *Source) again(e *flow.Env, h table.Handle, r *row, code effects.Code, why effects.Why) {
 	switch {
 	case r.Delivered():
@@ -97,7 +98,8 @@ func (f *Source) again(e *flow.Env, h table.Handle, r *row, code effects.Code, w
 	}
 }
 
-// noAnswer names the cause for the engine: we closed the connection because time was up.
+// noAnswer returns the code for the engine: if this rank closed the connection, that was because the time for a
+// reply was over.
 func noAnswer(code effects.Code) effects.Code {
 	if code == effects.Closed {
 		return effects.Expired
@@ -105,16 +107,17 @@ func noAnswer(code effects.Code) effects.Code {
 	return code
 }
 
-// replied handles an answer; the way is free for the next question.
+// replied handles a reply, after which the way is free for the next message.
 func (f *Source) replied(e *flow.Env, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	r := f.rows.Get(h)
 	way := r.way
 	e.Timers.Stop(&r.answer)
-	if w := f.ways.Get(way); r.conn != 0 && w.conn.ID() == r.conn { // Else it was in the mailbox when we hung up.
+	// Otherwise the reply was in the mailbox when the connection was closed.
+	if w := f.ways.Get(way); r.conn != 0 && w.conn.ID() == r.conn {
 		w.conn.Answered(e.Now)
 	}
-	if ref.Kind == kindDone { // What it says of the lease changes nothing: nothing of ours reads under it.
+	if ref.Kind == kindDone { // The reply's content has no effect: nothing here reads under the lease.
 		f.end(e, h, r)
 	} else {
 		f.answered(e, h, r, body)
@@ -122,7 +125,7 @@ func (f *Source) replied(e *flow.Env, ref kernel.Ref, body []byte) {
 	f.pump(e, way)
 }
 
-// answered handles the answer to a question about chunks.
+// answered handles the reply to a query.
 func (f *Source) answered(e *flow.Env, h table.Handle, r *row, body []byte) {
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
@@ -140,8 +143,8 @@ func (f *Source) answered(e *flow.Env, h table.Handle, r *row, body []byte) {
 		e.Out.Mark(Marks.AnswerAfterOutcome)
 		f.giveBack(e, h, r)
 	case !f.met(e, r):
-		// The link went down while the answer was in the mailbox: no read can go over it. The next attempt finds the same
-		// lease, if it is the same life.
+		// The link was lost while the reply was in the mailbox, so no read can use it. The next attempt finds the
+		// same lease, if the peer's incarnation is the same.
 		e.Out.Mark(Marks.AnswerAfterLink)
 		r.grant = 0
 		f.again(e, h, r, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
@@ -160,14 +163,15 @@ func (f *Source) answered(e *flow.Env, h table.Handle, r *row, body []byte) {
 	}
 }
 
-// met says whether the link is up to the life that was asked.
+// met reports whether the link is up to the incarnation that was asked.
 func (f *Source) met(e *flow.Env, r *row) bool {
 	g, _ := e.Links.Outbound(r.peer).Gate()
 	_, who := e.Links.Of(r.peer).Link()
 	return g == link.GateOpen && who == r.who
 }
 
-// plan gives each chunk of the answer its page, with its length, and says whether the answer made sense.
+// plan pairs each chunk that the reply names with its page and sets the page's length. It returns false if the
+// reply does not fit the query.
 func (f *Source) plan(e *flow.Env, r *row) bool {
 	m, of := &f.reply, e.Links.Of(r.peer)
 	n := len(m.CachedKeys)
@@ -193,10 +197,10 @@ func (f *Source) plan(e *flow.Env, r *row) bool {
 	return true
 }
 
-// refused handles an answer that says no.
+// refused handles a reply that refuses the query.
 func (f *Source) refused(e *flow.Env, h table.Handle, r *row) {
 	code, why := effects.CodeFromWire(f.reply.Ext.Code), said(f.reply.Ext.Reason)
-	if code == effects.Stale { // It has been another life since, or has forgotten us: we shake hands again.
+	if code == effects.Stale { // The peer has restarted, or has no record of this rank: a new handshake follows.
 		e.Out.Mark(Marks.AskedStale)
 		e.Links.Fail(&e.Env, r.peer, effects.Stale, why)
 		r.grant = 0
@@ -210,7 +214,7 @@ func (f *Source) refused(e *flow.Env, h table.Handle, r *row) {
 	f.giveBack(e, h, r)
 }
 
-// senseless ends a recall whose answer makes no sense.
+// senseless ends a recall after a reply that does not fit the query.
 func (f *Source) senseless(e *flow.Env, h table.Handle, r *row, why effects.Why) {
 	r.Blame(effects.Malformed, why)
 	why.Addr, why.Peer, why.Stage = r.where.Addr(), r.who, effects.StageAsk

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Step takes what drivers tell of what the source asked for.
+// Step handles the completions of the effects that the Source requested.
 func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Opened:
@@ -30,32 +30,32 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Due takes a deadline.
+// Due handles a deadline.
 func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
 	r := f.rows.Get(h)
 	if ref.Kind == timerAnswer {
 		r.answer = 0
 		e.Out.Mark(Marks.AnswerOverdue)
-		f.hangUp(e, r) // Then the question ends as unanswered.
+		f.hangUp(e, r) // The query then ends as unanswered.
 		return
 	}
 	r.Timer = 0
 	code := effects.Expired
 	r.Blame(code, outOfTime(r))
 	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == waiting && g != link.GateOpen && cause != effects.OK {
-		code = cause // What became of the link says more than the time.
+		code = cause // The cause of the link's failure is more useful than the timeout.
 		r.BlameAs(cause, e.Links.Outbound(r.peer).Why())
 	}
 	f.stop(e, h, r, code)
 }
 
-// Signal takes what rooms tell: a peer's link changed.
+// Signal handles a change of an outbound peer's link.
 func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Changed {
 		panic("BUG: recall.Source is told of what it has nothing to do with")
 	}
-	for slot := range f.ways.Slots() { // No more than tables.peers.
+	for slot := range f.ways.Slots() { // At most tables.peers ways.
 		h := f.ways.At(slot)
 		if w := f.ways.Get(h); w != nil && w.first(&f.rows) == ref.Subject {
 			f.pump(e, h)
@@ -63,7 +63,7 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	}
 }
 
-// check says whether a Recall can be taken as it is given.
+// check returns OK if a Recall is valid, or else the code and the reason for refusing it.
 func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 	n := len(c.Keys)
 	switch {
@@ -110,7 +110,8 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 	return effects.OK, effects.Why{}
 }
 
-// page says what is wrong with a page that is to be read into, if anything is; again is one that was named before.
+// page returns why page i of a Recall cannot be read into, or nil. again is the index of a page that was named
+// before, or -1.
 func (f *Source) page(e *flow.Env, c *Recall, i, again int) *effects.Why {
 	page := c.Pages[i]
 	switch {
@@ -125,7 +126,8 @@ func (f *Source) page(e *flow.Env, c *Recall, i, again int) *effects.Why {
 	return nil
 }
 
-// repeated is the first of some pages that was named before it, or -1. A caller may give many. order is its memory.
+// repeated returns the index of the first page that an earlier index names too, or -1. It sorts, because a caller
+// may give many pages. order is scratch memory.
 func repeated(pages []effects.Page, order []uint64) (first int, _ []uint64) {
 	for i, page := range pages {
 		order = append(order, uint64(page.Index)<<32|uint64(i))

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Target is who is recalled from: it says what there is, and lends it, in one step.
+// A Target answers queries: it looks up the chunks and leases the prefix that is there, in one step.
 type Target struct {
 	flow.Passive
 	loans loan.Loans
@@ -18,19 +18,19 @@ type Target struct {
 	reply protocol.CacheQueryResponse `snap:"scratch"`
 }
 
-// Emptied returns a Target that has lent nothing, in the memory of f, which is not used any more.
+// Emptied returns a Target that has leased nothing. The memory of f is reused, so f must not be used afterwards.
 func (f *Target) Emptied(cfg loan.Config, classes int) Target {
 	cfg.Owner, cfg.Kind = kernel.OwnerRecallTarget, kindLease
 	return Target{loans: f.loans.Emptied(cfg, classes), ask: f.ask, reply: f.reply}
 }
 
-// Loans are what is out.
+// Loans returns the leases that are given out.
 func (f *Target) Loans() *loan.Loans { return &f.loans }
 
-// Due takes the end of a lease's time.
+// Due handles the end of a lease's time.
 func (f *Target) Due(e *flow.Env, ref kernel.Ref) { f.loans.Due(&e.Env, &e.Store, ref) }
 
-// Step takes the proof that nobody reads under a lease any more.
+// Step handles the proof that nothing reads under a lease any more.
 func (f *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev.(type) {
 	case *effects.Revoked:
@@ -40,33 +40,33 @@ func (f *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Serves reports that the target takes queries of what it has.
+// Serves reports that the Target takes the messages of the query channel.
 func (f *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelQuery
 }
 
-// Receive takes such a query.
+// Receive takes a query.
 func (f *Target) Receive(e *flow.Env, x *effects.Received) { f.onQuery(e, x) }
 
-// Busy adds the leases of each class.
+// Busy adds the number of leases of each class to all.
 func (f *Target) Busy(all []uint32) { f.loans.Busy(all) }
 
 // Condemn marks the leases of a class as lost.
 func (f *Target) Condemn(class int) { f.loans.Lose(class) }
 
-// LostAt takes the lease at a slot back if it is lost.
+// LostAt revokes the lease at a slot if it is marked as lost.
 func (f *Target) LostAt(e *flow.Env, slot int32) kernel.Where { return f.loans.LostAt(&e.Env, slot) }
 
-// Left counts what a drain waits for: each lease ends in time.
+// Left returns the number of leases that a drain waits for: each lease ends in time.
 func (f *Target) Left(*flow.Env) int { return f.loans.Len() }
 
-// Tables shows what is in those of who is recalled from.
+// Tables visits the tables of the Target.
 func (f *Target) Tables(visit table.Visit) { f.loans.Tables(visit) }
 
-// State is where the lease of a Ref stands.
+// State returns the state of the lease that ref names.
 func (f *Target) State(_ *flow.Rooms, ref kernel.Ref) uint16 { return f.loans.State(ref) }
 
-// TargetStateNames are the names of its states.
+// TargetStateNames returns the names of the states, in order.
 func TargetStateNames() []string { return []string{"prefix over", "prefix leased", "prefix revoked"} }
 
 var _ flow.Flow = (*Target)(nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// onQuery answers a question: what there is of these chunks, under a lease. It never waits for anything.
+// onQuery answers a query with the chunks that are here, under a lease. The reply is sent in the same step.
 func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 	m := &f.ask
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
@@ -24,7 +24,8 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	if !m.HasExt {
-		// What a plain asker reads nobody could take back from it: it is told that there is nothing.
+		// A lease could not be revoked from a peer without our extensions, so the reply to such a peer names no
+		// chunk (M5).
 		e.Out.Mark(Marks.QueryVanilla)
 		f.say(e, ev)
 		return
@@ -37,7 +38,8 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 		return
 	}
 	for i, grant := range m.Ext.Done {
-		if i > 0 && !e.Work.Left() { // What the answer does not confirm is said again. Ours says one at a time.
+		// The peer repeats what the reply does not confirm. Our own peers name one lease in a message.
+		if i > 0 && !e.Work.Left() {
 			e.Out.Mark(flow.Marks.WordsCut)
 			m.Ext.Done = m.Ext.Done[:i]
 			break
@@ -61,7 +63,7 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 	})
 }
 
-// answer leases the longest prefix that there is, and that this peer may have.
+// answer leases the longest prefix that is here and that the peer may have, and replies.
 func (f *Target) answer(e *flow.Env, ev *effects.Received, to loan.For) {
 	m := &f.ask
 	switch {
@@ -93,8 +95,8 @@ func (f *Target) answer(e *flow.Env, ev *effects.Received, to loan.For) {
 	f.say(e, ev)
 }
 
-// answerAgain answers an operation that has a lease: with the same pages, and what is left of their time. A second
-// lease would let the reader come upon either.
+// answerAgain answers the retry of a query that has a lease, with the same pages and the remaining time (M6). A
+// second lease would be wrong, because the reader might use either of the two.
 func (f *Target) answerAgain(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint64) {
 	switch {
 	case x.What != what:
@@ -112,7 +114,7 @@ func (f *Target) answerAgain(e *flow.Env, ev *effects.Received, x *loan.Loan, wh
 	}
 }
 
-// empty is an answer that has nothing.
+// empty resets f.reply to a reply without chunks.
 func (f *Target) empty() {
 	m := &f.reply
 	*m = protocol.CacheQueryResponse{
@@ -124,7 +126,7 @@ func (f *Target) empty() {
 	}
 }
 
-// tell says of a loan which chunks it is for, and for how long from now on.
+// tell adds the chunks of a loan and its remaining time to the reply.
 func (f *Target) tell(e *flow.Env, x *loan.Loan) {
 	m, short := &f.reply, false
 	for i, page := range x.Pages() {
@@ -139,7 +141,7 @@ func (f *Target) tell(e *flow.Env, x *loan.Loan) {
 	m.Ext.Grant, m.Ext.LeaseNS = x.Grant(), uint64(x.Left(e.Now))
 }
 
-// refuse says no, and why.
+// refuse replies with the code and the reason for which the query is refused.
 func (f *Target) refuse(e *flow.Env, ev *effects.Received, code effects.Code, why effects.Why) {
 	e.Out.Mark(Marks.QueryRefused)
 	f.empty()
@@ -152,7 +154,8 @@ func (f *Target) refuse(e *flow.Env, ev *effects.Received, code effects.Code, wh
 	f.say(e, ev)
 }
 
-// say sends the answer. Without extensions it is that of a plain decoder that has nothing.
+// say sends the reply. To a peer without our extensions, the reply is that of an LMCache decode node without
+// chunks.
 func (f *Target) say(e *flow.Env, ev *effects.Received) {
 	if ev.Request == 0 {
 		return

@@ -7,19 +7,21 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A way is the connection to one peer's query port, with the recalls that wait for their turn on it: one question is
-// in flight at a time. It stays open for the next recall, and goes when another peer wants its place.
+// A way is the connection to one peer's query port, with the recalls that wait for their turn on it. One message
+// is in flight at a time. The connection stays open for the next recall, and is closed when another peer needs
+// the row.
 type way struct {
 	to      effects.Addr
 	conn    link.Conn
 	opening bool
-	asks    table.List   // recalls that have a question
-	words   table.List   // recalls that have a last word: they go first, for they set memory free
-	users   uint32       // recalls that are not over
-	failed  effects.Code // how its opening ended, while there are some that waited for it
+	asks    table.List   // the recalls with a query to send
+	words   table.List   // the recalls with a done message to send: sent first, because they free memory
+	users   uint32       // the number of recalls that have not ended
+	failed  effects.Code // why the connection could not be opened, while recalls that waited for it are left
 }
 
-// open finds the way to an address, or else one that nobody uses, and says whether there can be one for it at all.
+// open returns the way to an address, or else a way that can be replaced. ok is false if neither exists and the
+// table is full.
 func (f *Source) open(to effects.Addr) (way, idle table.Handle, ok bool) {
 	for slot := range f.ways.Slots() {
 		h := f.ways.At(slot)
@@ -34,7 +36,8 @@ func (f *Source) open(to effects.Addr) (way, idle table.Handle, ok bool) {
 	return 0, idle, idle != 0 || !f.ways.Full()
 }
 
-// reach finds or makes the way to an address for one more recall. There can be one: open says so.
+// reach returns the way to an address for one more recall, and inserts a new way if necessary. open must have
+// returned true.
 func (f *Source) reach(e *flow.Env, to effects.Addr) table.Handle {
 	h, idle, _ := f.open(to)
 	if h != 0 {
@@ -50,7 +53,7 @@ func (f *Source) reach(e *flow.Env, to effects.Addr) table.Handle {
 	return h
 }
 
-// free says whether a question can go now; if somebody has one, the connection is opened.
+// free reports whether a message can be sent now. If there is no connection, free opens it.
 func (f *Source) free(e *flow.Env, h table.Handle) bool {
 	w := f.ways.Get(h)
 	if w.conn.ID() != 0 || w.opening {
@@ -61,8 +64,8 @@ func (f *Source) free(e *flow.Env, h table.Handle) bool {
 	return false
 }
 
-// opened takes the connection, or ends who waited for it: what is recalled can be computed as well, so nobody waits for
-// a peer that does not serve questions.
+// opened handles the completion of the opening of a connection. If it failed, the recalls that waited for the
+// connection end: the chunks can be computed as well, so no recall waits for a peer that serves no queries.
 func (f *Source) opened(e *flow.Env, h table.Handle, ev *effects.Opened) {
 	w := f.ways.Get(h)
 	w.opening = false
@@ -71,10 +74,10 @@ func (f *Source) opened(e *flow.Env, h table.Handle, ev *effects.Opened) {
 	f.pump(e, h)
 }
 
-// giveUp ends who waited for a connection that could not be had, and says whether all have ended. Who comes meanwhile
-// waited for it as well.
+// giveUp ends the recalls that waited for a connection that could not be opened, and returns false if some are
+// left for the next step. A recall that arrives in the meantime ends in the same way.
 func (f *Source) giveUp(e *flow.Env, w *way) bool {
-	for x := w.words.Front(); x != 0; x = w.words.Front() { // The lease's time ends it as well.
+	for x := w.words.Front(); x != 0; x = w.words.Front() { // The end of the lease's time has the same effect.
 		if !mayEnd(e, f.rows.Get(x)) {
 			return false
 		}
@@ -94,8 +97,8 @@ func (f *Source) giveUp(e *flow.Env, w *way) bool {
 	return true
 }
 
-// mayEnd says whether this step has work to end one more of those that wait; if not, the way is looked at again in the
-// next one.
+// mayEnd reports whether this step has work left to end one more waiting recall. If not, the way is looked at
+// again in the next step.
 func mayEnd(e *flow.Env, r *row) bool {
 	if !e.Work.Left() {
 		e.Out.Mark(Marks.EndsCut)
@@ -106,7 +109,8 @@ func mayEnd(e *flow.Env, r *row) bool {
 	return true
 }
 
-// hangUp closes the connection that a question went on: no late answer can be taken for another one's.
+// hangUp closes the connection on which the recall's message was sent, so that a late reply cannot be taken for
+// the reply to another message (M6).
 func (f *Source) hangUp(e *flow.Env, r *row) {
 	if w := f.ways.Get(r.way); w.conn.ID() == r.conn {
 		w.conn.Close(&e.Env)
@@ -114,13 +118,15 @@ func (f *Source) hangUp(e *flow.Env, r *row) {
 	r.conn = 0
 }
 
-// lost takes the end of the connection. Who has a question on it is told apart.
+// lost handles the loss of a connection. A message that was in flight there ends as unanswered, by an event of
+// its own.
 func (f *Source) lost(e *flow.Env, h table.Handle) {
 	f.ways.Get(h).conn.Close(&e.Env)
 	f.pump(e, h)
 }
 
-// first is the peer of whoever is first on a way; zero if nobody is.
+// first returns the peer of the recall that waits longest with a query; zero if there is none. While the recalls
+// that waited for a failed connection are being ended, recalls with a done message come first.
 func (w *way) first(rows *table.Slab[row]) table.Handle {
 	for _, q := range [...]*table.List{&w.words, &w.asks} {
 		if x := q.Front(); x != 0 && (q == &w.asks || w.failed != effects.OK) {
@@ -130,7 +136,8 @@ func (w *way) first(rows *table.Slab[row]) table.Handle {
 	return 0
 }
 
-// pump lets go on who has a question or a word for the peer, one at a time.
+// pump sends the next done message or query of a way, if the way is free. A done message needs no link. A query
+// needs the peer's link: it waits while the link may still come up, and its recall ends when the link has failed.
 func (f *Source) pump(e *flow.Env, h table.Handle) {
 	w := f.ways.Get(h)
 	if w.failed != effects.OK && !f.giveUp(e, w) {

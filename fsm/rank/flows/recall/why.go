@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// What this flow says of a failure, beside its code. All of it is made where something failed.
+// The functions in this file make the reasons that the Source reports beside its codes. They are called only
+// where something has failed.
 
 func recallsFull(most uint32) *effects.Why {
 	return &effects.Why{
@@ -53,7 +54,7 @@ func outOfTime(r *row) effects.Why {
 	return w
 }
 
-// said is what a peer's code says beside itself: its words, or that it has none.
+// said returns the reason that a peer stated beside its code, or that the peer stated none.
 func said(reason []byte) effects.Why {
 	if len(reason) == 0 {
 		return effects.Why{Field: "kvf_reason", Theirs: "not given"}
@@ -70,7 +71,7 @@ func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uin
 
 func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
-// stage is how far a recall is.
+// stage returns the stage that reports name for the recall's phase.
 func (r *row) stage() effects.Stage {
 	if r.phase == reading || r.phase == settling {
 		return effects.StageTransfer
@@ -78,10 +79,10 @@ func (r *row) stage() effects.Stage {
 	return effects.StageAsk
 }
 
-// Left counts the recalls that a drain waits for.
+// Left returns the number of recalls that a drain waits for.
 func (f *Source) Left(*flow.Env) int { return f.rows.Len() }
 
-// State is where the recall of a Ref stands; what is about none of them is idle.
+// State returns the state of the recall that ref names, and 0 for a Ref that names no recall.
 func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	if r := f.rows.Get(ref.Subject); r != nil && ref.Kind != kindOpen {
 		return uint16(r.phase) + 1
@@ -89,7 +90,7 @@ func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return 0
 }
 
-// SourceStateNames are their names.
+// SourceStateNames returns the names of the states, in order.
 func SourceStateNames() []string {
 	return []string{
 		"query connection", "recall waiting", "recall asking", "recall reading", "recall settling", "recall leaving",
