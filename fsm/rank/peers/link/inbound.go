@@ -37,9 +37,9 @@ func (l *Links) hearing(v *env.Env) hearing {
 	return hearing{v: v, cfg: &l.cfg, rows: &l.rows, in: &l.in}
 }
 
-// Inbound returns the fairness class of an inbound peer. The peer is identified by both incarnation names: its own, and
-// the name of this node that only this peer was given. Inbound reports false if no peer with these names has completed
-// a handshake. It also marks the peer as seen and as having used its name.
+// Inbound returns the fairness class of an inbound peer. The peer is identified by both incarnation names: the peer's
+// own name, and the name of this node that was told to this peer only. Inbound reports false if no peer with these
+// names has completed a hello. Inbound also marks the peer as seen and as having used the names.
 func (l *Links) Inbound(v *env.Env, who, us effects.Incarnation) (class int, ok bool) {
 	i := l.hearing(v)
 	h := i.find(who)

@@ -7,18 +7,18 @@ import (
 )
 
 // Incarnation is what is known of one incarnation of a peer. An outbound peer has an Incarnation from when it is wanted
-// until it is evicted. An inbound peer has one from its hello until another inbound peer replaces it. Both directions
-// share one table, so that each peer and direction has a fairness class of its own: the number of its row. Class 0
-// belongs to no peer. The classes after those of the rows belong to peers without kvferry's extensions.
+// until it is evicted. An inbound peer has an Incarnation from its hello until another inbound peer replaces it. Both
+// directions share one table, so that each peer and direction has a fairness class of its own: the number of its row.
+// Class 0 belongs to no peer. The classes after those of the rows belong to peers without kvferry's extensions.
 //
-// An inbound peer is identified by two names: the name that it has for this node and the name that this node has for
-// it. Each name was told to the other end only. A hello under another name belongs to another peer, which is given
-// another name of this node (rule M2).
+// An inbound peer is identified by two names: the name that the peer uses towards this node, and the name that this
+// node uses towards the peer. Each name was told to the other end only. A hello under another name belongs to another
+// peer, which is given another name of this node (rule M2).
 type Incarnation struct {
-	// The peer's name for this node; of an outbound peer, known once the hello was answered.
+	// The name that the peer uses towards this node; of an outbound peer, known once the hello was answered.
 	who     effects.Incarnation
-	us      effects.Incarnation // this node's name for the peer
-	former  effects.Incarnation // the value of who at the last hello; kept when the link fails
+	us      effects.Incarnation // the name that this node uses towards the peer
+	former  effects.Incarnation // the value of who at the last completed hello; kept when the link fails
 	name    string              // the peer's readable name
 	caps    uint64              // capabilities (protocol.Cap...)
 	echo    int64               // the newest clock stamp of the peer

@@ -13,7 +13,8 @@ import (
 // This file builds the explanations of failures beyond their codes. An explanation is built at the place of the
 // failure.
 
-// Why returns the explanation of the last failed attempt or lost link, or nil if the peer is Ready.
+// Why returns the explanation of the last failed attempt or lost link, or nil if there was none since the peer was
+// Ready.
 func (p *Outbound) Why() *effects.Why { return p.why }
 
 // Stage returns the stage that the handshake with the peer has reached.
