@@ -1,10 +1,10 @@
-// Package lease holds the timers of both ends of a read lease. A read lease lets one peer read pages of another node
-// for a limited time. Owner is the end of the node that owns the pages. It records until when the peer may read them,
-// and it ends the lease. Right is the end of the reader. It records until when this node may read a peer's pages.
-// Renewers ask the owners for more time on behalf of a reader, and Renewals decode and answer these requests at an
-// owner.
+// Package lease holds the timers of both ends of a read lease. A read lease lets a peer read pages of this node, or
+// this node read pages of a peer, for a limited time. Owner is the end of the node that owns the pages: it records
+// until when the peer may read them, and ends the lease. Right is the end of the reader: it records until when this
+// node may read a peer's pages. Renewers ask the owners for more time on behalf of a reader, and Renewals decode and
+// answer these requests at an owner.
 //
-// The package knows no flow. The flow that grants a lease decides which message announces it to the peer.
+// The package knows no flow. The flow that grants a lease decides which message announces the lease to the peer.
 //
 // A caller may rely on the following:
 //
@@ -15,12 +15,13 @@
 //     more than the configured bound (rule M4 in docs/safety.md).
 //   - A lease that has ended is never revived by a renewal.
 //
-// Example: a sender offers two chunks under a lease of 10 s. Owner.Grant puts their pages under a read grant, and the
-// offer names that grant and the time at which the lease began. The receiver converts this time to its own clock and
-// keeps a Right that ends a guard interval earlier. After 5 s the chunks have not been read, so the receiver's Renewers
-// send a renewal request. The sender decodes the request with Renewals, calls Owner.Extend, and replies that the grant
-// has another 10 s. The receiver counts these 10 s from before its request was sent. When the receiver has read the
-// chunks, it sends a done message. The sender calls Owner.EndByWord, and the pages are free.
+// Example: a sender on a leased plane offers two chunks under a lease of 10 s. Owner.Grant puts the pages of the chunks
+// under a read grant, and the offer names that grant and the time at which the lease began. The receiver converts this
+// time to its own clock and keeps a Right that ends a guard interval earlier. After 5 s the chunks have not been read,
+// so the receiver's Renewers send a renewal request. The sender decodes the request with Renewals, calls Owner.Extend,
+// and replies that the grant has another 10 s. The receiver counts these 10 s from before the request was sent. When
+// the receiver has read the chunks, the receiver sends a done message. The sender calls Owner.EndByWord, and the pages
+// are free.
 package lease
 
 import (
@@ -31,13 +32,13 @@ import (
 )
 
 // Owner is the owner's end of a read lease. The lease lets one peer read pages of this node until a time that both
-// nodes know (rule M4). The pages are under a read grant for as long as the peer may read them, whatever became of the
-// command that they were put with.
+// nodes know (rule M4). The pages are under a read grant for as long as the peer may read, whatever became of the
+// command that put the pages.
 //
-// How a lease ends depends on the data plane. A fenced plane copies the bytes for the reader, and it can prove that the
-// reader has stopped. On such a plane every lease ends with a revocation. On a leased plane the owner cannot observe a
-// read. There the lease ends with the reader's done message, or at the time at which a reader that keeps to leases has
-// stopped by its own clock.
+// How a lease ends depends on the data plane. A fenced plane copies the bytes for the reader and can prove that the
+// reader has stopped. On a fenced plane every lease ends with a revocation. On a leased plane the owner cannot observe
+// a read. There the lease ends with the reader's done message, or at the time at which a reader that keeps to leases
+// has stopped by the reader's own clock.
 //
 // Invariant: the pages stay under the grant until the end of the lease is proven (rules M1 and M4). A revocation that
 // is not yet confirmed keeps the grant in quarantine.
@@ -51,7 +52,7 @@ type Owner struct {
 	spoken   uint32          // number of messages to the reader that named the lease
 }
 
-// Reader identifies the lease holder: one incarnation of a peer. Another incarnation of the same peer has no say in the
+// Reader identifies the lease holder: an incarnation of a peer. Another incarnation of the same peer has no say in the
 // lease (rule M2).
 type Reader struct {
 	Who   effects.Incarnation // the peer's incarnation; zero for a plain peer, which has no incarnation names
@@ -62,15 +63,16 @@ type Reader struct {
 // Stands reports whether the lease is in force: the pages may be read, and no revocation was requested.
 func (x *Owner) Stands() bool { return x.grant != 0 && !x.revoking }
 
-// Out reports whether the peer may still be reading the pages: the lease is in force, or its end is not proven yet.
+// Out reports whether the peer may still be reading the pages: the lease is in force, or the end of the lease is not
+// proven yet.
 func (x *Owner) Out() bool { return x.grant != 0 }
 
 // Terms returns what a message to the reader states about the lease: the grant, and the time by this node's clock at
 // which the lease began.
 func (x *Owner) Terms() (grant uint64, began int64) { return uint64(x.grant), int64(x.began) }
 
-// Grant begins the lease. The caller must call it before the first message that names the lease is sent, so that a done
-// message from the reader, however early it arrives, finds a lease to end. ref receives the lease's timer and the
+// Grant begins the lease. The caller must call Grant before the first message that names the lease is sent, so that a
+// done message from the reader, however early, finds a lease to end. ref receives the lease's timer and the
 // confirmation of a revocation.
 func (x *Owner) Grant(v *env.Env, pages []effects.Page, to Reader, ttl effects.Duration, ref kernel.Ref) {
 	*x = Owner{
@@ -83,17 +85,17 @@ func (x *Owner) Grant(v *env.Env, pages []effects.Page, to Reader, ttl effects.D
 	})
 }
 
-// Spoke records that one more message to the reader names the lease. A repeated message names the same lease and grants
-// no second one, because the reader could then act on either.
+// Spoke records that another message to the reader names the lease. A repeated message names the same lease and does
+// not begin a second lease, because the reader could then act on either.
 func (x *Owner) Spoke() { x.spoken++ }
 
-// EndByWord handles the reader's statement that it reads no more. It reports whether the lease is over, and does
-// nothing unless the lease is in force.
+// EndByWord handles the reader's statement that the reader has stopped reading, and reports whether the lease is over.
+// EndByWord does nothing unless the lease is in force.
 //
-// On a leased plane the statement is the proof, with one exception. A peer that does not keep to leases does not
-// distinguish attempts: it may still read because of an earlier message while it replies to a later one. The statement
-// of such a peer is proof only if no more than one message named the lease. In all other cases EndByWord requests a
-// revocation, and the lease is over when that is confirmed.
+// On a leased plane the statement is the proof, with an exception. A peer that does not keep to leases does not
+// distinguish attempts, and may still read because of an earlier message while the peer replies to a later message. The
+// statement of this kind of peer is proof only if no more than one message named the lease. In all remaining cases
+// EndByWord requests a revocation, and the lease is over when the revocation is confirmed.
 func (x *Owner) EndByWord(v *env.Env, leased bool) (over bool) {
 	switch {
 	case !x.Stands():
@@ -107,8 +109,8 @@ func (x *Owner) EndByWord(v *env.Env, leased bool) (over bool) {
 }
 
 // EndByTime handles the lease's timer and reports whether the lease is over. On a leased plane a reader that keeps to
-// leases has already stopped by its own clock, which ends the lease earlier than ours (rule M4), so the lease is over
-// at once. Any other reader may read on, and EndByTime requests a revocation.
+// leases has already stopped by its own clock, on which the lease ends earlier (rule M4), so the lease is over at once.
+// A reader that does not keep to leases may read on, and EndByTime requests a revocation, as it does on a fenced plane.
 func (x *Owner) EndByTime(v *env.Env, leased bool) (over bool) {
 	x.expiry = 0
 	if leased && x.reader.Keeps {
@@ -121,8 +123,8 @@ func (x *Owner) EndByTime(v *env.Env, leased bool) (over bool) {
 	return false
 }
 
-// Revoked handles the plane's confirmation that nobody reads the pages any more. It reports whether the lease is over.
-// A confirmation for a lease whose revocation was not requested changes nothing.
+// Revoked handles the plane's confirmation that nobody reads the pages any more, and reports whether the lease is over.
+// A confirmation that was not requested changes nothing.
 func (x *Owner) Revoked(v *env.Env) (over bool) {
 	if !x.revoking {
 		return false
@@ -131,8 +133,8 @@ func (x *Owner) Revoked(v *env.Env) (over bool) {
 	return true
 }
 
-// Withdraw requests the revocation of a lease that is in force because its reader is gone. It is only for planes that
-// can take a lease back.
+// Withdraw requests the revocation of a lease that is in force because its reader is gone. Withdraw is only for planes
+// that can take a lease back.
 func (x *Owner) Withdraw(v *env.Env) {
 	if x.Stands() {
 		x.revoke(v)
@@ -141,7 +143,7 @@ func (x *Owner) Withdraw(v *env.Env) {
 
 // revoke requests the end of the lease.
 //
-// Invariant: the grant stays in quarantine until the plane confirms the revocation, so that its pages are not free
+// Invariant: the grant stays in quarantine until the plane confirms the revocation, so that the pages are not free
 // before (M1).
 func (x *Owner) revoke(v *env.Env) {
 	x.revoking = true
@@ -149,7 +151,7 @@ func (x *Owner) revoke(v *env.Env) {
 	v.Out.Revoke(x.grant)
 }
 
-// end ends the grant over the pages. A page that has other references or grants stays in use because of them.
+// end ends the grant over the pages. A page with further references or grants stays in use because of them.
 func (x *Owner) end(v *env.Env) {
 	v.Timers.Stop(&x.expiry)
 	v.Pools.End(x.grant)
@@ -158,7 +160,7 @@ func (x *Owner) end(v *env.Env) {
 
 // SpokenOfBy reports whether a message about a grant comes from the incarnation that holds this lease. Both incarnation
 // names and the grant must match (rule M2): the names prove which peer sent the message, and the grant proves that the
-// peer means this lease and not an earlier one.
+// peer means this lease and not an earlier lease.
 func (x *Owner) SpokenOfBy(who, us [16]byte, grant uint64) bool {
 	return identity.Same(who, x.reader.Who) && identity.Same(us, x.reader.Us) && effects.GrantID(grant) == x.grant
 }
@@ -174,9 +176,9 @@ const (
 	Given           // the lease was extended
 )
 
-// Extend restarts the full time of a lease from now on, unless that would exceed the longest lifetime of a lease since
-// it began (most). The owner counts the new time from now. The reader counts it from before its request was sent, which
-// is earlier, so that the reader's time ends first (rule M4).
+// Extend restarts the full time of a lease from now on, unless the total since the lease began would exceed the longest
+// lifetime (most). The owner counts the new time from now. The reader counts the new time from before its request was
+// sent, which is earlier, so that the reader's time ends first (rule M4).
 func (x *Owner) Extend(v *env.Env, ttl, most effects.Duration, ref kernel.Ref) Extended {
 	switch {
 	case v.Now >= x.until:

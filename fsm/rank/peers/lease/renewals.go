@@ -15,8 +15,8 @@ type Renewals struct {
 	out protocol.RenewResponse
 }
 
-// Begin decodes a renewal request and starts its reply. It reports false if the message is malformed. What the other
-// methods return is valid until the next call of Begin.
+// Begin decodes a renewal request and starts the reply. Begin reports false if the message is malformed. The results of
+// all further methods are valid until the next call of Begin.
 func (x *Renewals) Begin(v *env.Env, wire *protocol.Limits, ev *effects.Received) bool {
 	if err := x.ask.Decode(ev.Body, wire); err != nil {
 		return false
@@ -40,15 +40,15 @@ func (x *Renewals) Its(lease *Owner, grant uint64) bool {
 	return lease.Stands() && lease.SpokenOfBy(x.ask.Incarnation, x.ask.To, grant)
 }
 
-// Known records that the requester holds one of the leases. The requester has so proven that it knows this node by a
-// name that this node gave it, and the reply states that name.
+// Known records that the requester holds a lease of this node. The requester has so proven that it knows this node by a
+// name that was given to the requester, and the reply states that name.
 func (x *Renewals) Known() { x.out.Incarnation = x.ask.To }
 
 // Ended adds a grant to the reply's confirmations that nothing is leased to the reader under the grant any more.
 func (x *Renewals) Ended(grant uint64) { x.out.Done = append(x.out.Done, grant) }
 
-// Extended adds the outcome of one lease, for which the reader wanted more time, to the reply. A lease that was capped
-// appears in neither list of the reply, because it is in force as before.
+// Extended adds the outcome of a lease, for which the reader wanted more time, to the reply. A lease that was capped
+// appears in neither list of the reply, because the lease is in force as before.
 func (x *Renewals) Extended(v *env.Env, grant uint64, what Extended, ttl effects.Duration) {
 	switch what {
 	case Gone:

@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Renewers ask senders for more time for the leases that this node holds, with one renewer for each fairness class. The
-// caller lists the grants to extend. Renewers know nothing of the offers behind the grants.
+// Renewers ask senders for more time for the leases that this node holds. There is a renewer for each fairness class.
+// The caller lists the grants to extend. Renewers know nothing of the offers behind the grants.
 type Renewers struct {
 	cfg    RenewersConfig `snap:"share"`
 	of     []renewer      // indexed by fairness class
@@ -31,12 +31,13 @@ type RenewersConfig struct {
 	Wire                   protocol.Limits
 }
 
-// A renewer asks one sender for more time. It asks for all leases of that sender whose chunks have not been read yet,
-// as soon as half of the time of any of them is over. The new time counts from the instant before the request that was
-// answered was sent, so a reply that is late or lost extends nothing that the sender did not extend (rule M4).
+// renewer asks the sender of a class for more time. The renewer asks for all leases of that sender under which chunks
+// have not been read yet, as soon as half of the time of any of these leases is over. The new time counts from the
+// instant before the request that was answered was sent, so a reply that is late or lost extends nothing that the
+// sender did not extend (rule M4).
 //
-// There is one request in flight at a time. If one request cannot name all leases, further requests follow at once for
-// the rest. Together these requests are a round.
+// There is a single request in flight at a time. If a request cannot name all leases, further requests follow at once
+// for the rest. Together these requests are a round.
 //
 // Invariant: at most leftMax+1 completions are outstanding, including the completion that owed stands for.
 type renewer struct {
@@ -46,7 +47,7 @@ type renewer struct {
 	since  uint64 // first epoch of the sender that has the class now
 	conn   effects.Conn
 	asking bool // a request is in flight
-	// a completion is outstanding, perhaps for a former address; no request is sent until it arrives
+	// A completion is outstanding, perhaps for a former address; no request is sent until the completion arrives.
 	owed   bool
 	left   uint8        // outstanding completions for senders that had the class before
 	wanted bool         // a request is to be sent
@@ -59,8 +60,8 @@ type renewer struct {
 }
 
 // leftMax is the number of completions of former senders of a class that may be outstanding when the class's present
-// sender is asked. A connection attempt to an unreachable sender may take long, and it must not cost the next sender
-// its leases.
+// sender is asked. A connection attempt to an unreachable sender may take long, and must not cost the next sender any
+// leases.
 const leftMax = 1
 
 // Kinds of completions.
@@ -69,8 +70,8 @@ const (
 	kindRenew
 )
 
-// IsOpening reports whether a completion of this package belongs to the opening of a connection. Otherwise it belongs
-// to a request.
+// IsOpening reports whether a completion of this package belongs to the opening of a connection. If not, the completion
+// belongs to a request.
 func IsOpening(ref kernel.Ref) bool { return ref.Kind == kindOpenRenew }
 
 // Emptied returns Renewers for the given number of classes, none of which has an address yet. It reuses the memory of
@@ -79,9 +80,9 @@ func (r *Renewers) Emptied(cfg RenewersConfig, classes int) Renewers {
 	return Renewers{cfg: cfg, of: table.Zeroed(r.of, classes)}
 }
 
-// Announced records the address at which a sender accepts renewals. It reports false if the sender accepts none: it
-// announced no address, or one that is malformed, unspecified, or a host name where only numeric addresses are allowed.
-// A new address replaces the former one, whose connection is closed.
+// Announced records the address at which a sender accepts renewals. Announced reports false if the sender accepts none:
+// the sender announced no address, or an address that is malformed, unspecified, or a host name where only numeric
+// addresses are allowed. A new address replaces the former address, and the connection to the former address is closed.
 func (r *Renewers) Announced(v *env.Env, class int, text []byte) bool {
 	if len(text) == 0 {
 		return false
@@ -104,7 +105,7 @@ func (r *Renewers) Announced(v *env.Env, class int, text []byte) bool {
 }
 
 // Left records that a class belongs to another sender from now on. A completion that is still outstanding for the
-// former sender delays the new one only if more than leftMax completions of former senders are outstanding.
+// former sender delays the new sender only if more than leftMax completions of former senders are outstanding.
 func (r *Renewers) Left(v *env.Env, class int) {
 	x := &r.of[class]
 	r.hangUp(v, x)
@@ -124,7 +125,7 @@ func (r *Renewers) hangUp(v *env.Env, x *renewer) {
 	}
 }
 
-// Want schedules a request for more time to the sender of a class. If a round is in progress, another round follows it.
+// Want schedules a request for more time to the sender of a class. If a round is in progress, another round follows.
 func (r *Renewers) Want(class int) {
 	x := &r.of[class]
 	x.wanted, x.again = true, x.from > 0
@@ -150,7 +151,7 @@ func (r *Renewers) Ready(v *env.Env, class int) bool {
 	return true
 }
 
-// Most returns the largest number of leases that one request may name.
+// Most returns the largest number of leases that a request may name.
 func (r *Renewers) Most() int { return r.cfg.Most }
 
 // List returns an empty slice, with reused memory, for the grants that the caller passes to Ask.
@@ -181,7 +182,7 @@ func (x *renewer) ref(kind uint8, class int) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerLease, Kind: kind, Attempt: x.epoch, Subject: table.Handle(class)}
 }
 
-// Completed accounts for a completion. It reports false if the completion is stale because it belongs to a former
+// Completed accounts for a completion, and reports false if the completion is stale because it belongs to a former
 // address or to a former sender of the class.
 func (r *Renewers) Completed(v *env.Env, ref kernel.Ref) bool {
 	x := &r.of[ref.Subject]
@@ -208,8 +209,8 @@ func (r *Renewers) Opened(v *env.Env, class int, ev *effects.Opened) {
 	v.Conns.Bind(x.conn, x.ref(0, class))
 }
 
-// Unanswered handles a request that got no reply. The outcome of the request is unknown, so none of its leases gets
-// more time. The connection is closed and the request is repeated later, from the same slot.
+// Unanswered handles a request that got no reply. The outcome of the request is unknown, so no lease gets more time.
+// The connection is closed and the request is repeated later, from the same slot.
 func (r *Renewers) Unanswered(v *env.Env, class int) {
 	v.Out.Mark(Marks.RenewUnanswered)
 	r.of[class].asking = false
@@ -226,8 +227,8 @@ func (r *Renewers) later(v *env.Env, class int) {
 	v.Timers.Set(&x.timer, v.Now.Add(delay), x.ref(0, class))
 }
 
-// Due handles the timer of a renewer. If a request is in flight its reply is overdue, and Due closes the connection.
-// Otherwise the next attempt may begin.
+// Due handles the timer of a renewer. If a request is in flight, the reply is overdue and Due closes the connection. If
+// not, the next attempt may begin.
 func (r *Renewers) Due(v *env.Env, class int) {
 	x := &r.of[class]
 	x.timer = 0
@@ -247,8 +248,8 @@ func (r *Renewers) Lost(v *env.Env, class int) bool {
 	return true
 }
 
-// Answered decodes the reply to the request in flight. It returns the time from which the extension counts and the
-// length of the extension in nanoseconds. A malformed reply is treated as a missing one, and ok is false.
+// Answered decodes the reply to the request in flight. Answered returns the time from which the extension counts and
+// the length of the extension in nanoseconds. A malformed reply is treated as a missing reply, and ok is false.
 func (r *Renewers) Answered(v *env.Env, class int, body []byte) (asked effects.Time, ns uint64, ok bool) {
 	x := &r.of[class]
 	v.Timers.Stop(&x.timer)

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// This file handles loans of copies. The chunks that Prefix found are kept while they are copied to the arena, and then
-// the copies are leased. No class has more arena pages than its share.
+// This file handles loans of copies. The chunks that Prefix found are kept while the copies are made in the arena, and
+// then the copies are leased. No class has more arena pages than its share.
 
 // Fits shortens the prefix that Prefix found to the arena pages that a class may have, and returns the new length.
 func (l *Loans) Fits(v *env.Env, class int) int {
@@ -35,8 +35,8 @@ func (l *Loans) Kept(h table.Handle) []effects.Page { return l.loans.Get(h).page
 // Lost reports whether the peer of a loan that Keep began was lost since then.
 func (l *Loans) Lost(h table.Handle) bool { return l.lost(l.loans.Get(h)) }
 
-// LendCopies ends what KeepToCopy began, because the copies have settled, and leases the copies. The caller passes
-// those copies that are whole, from the first chunk on. The caller's references to the copies become those of the loan.
+// LendCopies ends what KeepToCopy began, because the copies have settled, and leases the copies. The caller passes the
+// copies that are whole, from the first chunk on. The caller's references to the copies become references of the loan.
 func (l *Loans) LendCopies(v *env.Env, s *store.Store, h table.Handle, copies []effects.Page) *Loan {
 	x := l.loans.Get(h)
 	for _, page := range x.pages {
@@ -52,7 +52,7 @@ func (l *Loans) LendCopies(v *env.Env, s *store.Store, h table.Handle, copies []
 	return x
 }
 
-// drop releases the arena pages of a loan, because nobody reads them any more.
+// drop releases the arena pages of a loan, because nobody reads the copies any more.
 func (l *Loans) drop(v *env.Env, x *Loan) {
 	if x.copies == 0 {
 		return

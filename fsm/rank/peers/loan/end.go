@@ -8,13 +8,13 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// This file handles the ends of loans. A loan ends with its reader's done message or with its time, if that proves that
-// nobody reads. Otherwise the loan is revoked, and ends with the confirmation.
+// This file handles the ends of loans. A loan ends with the reader's done message or with the lease's time, if that
+// proves that nobody reads. Otherwise the loan is revoked, and ends with the confirmation.
 //
 // Invariant: the chunks stay pinned and the pages granted until the loan has ended (rules M1 and M4).
 
-// Done handles a peer's message that it reads no more under a grant. The two incarnation names must be those of the
-// lease holder; otherwise the message changes nothing (rule M2).
+// Done handles a peer's message that the peer has stopped reading under a grant. The two incarnation names must
+// identify the lease holder; otherwise the message changes nothing (rule M2).
 func (l *Loans) Done(v *env.Env, s *store.Store, who, us effects.Incarnation, grant uint64) {
 	ref := v.Pools.Owner(effects.GrantID(grant))
 	if ref.Owner != l.cfg.Owner || ref.Kind != l.cfg.Kind {
@@ -43,8 +43,9 @@ func (l *Loans) Revoked(v *env.Env, s *store.Store, ref kernel.Ref) {
 	}
 }
 
-// Lose condemns the loans of a peer that is gone, because its link was the path on which it reads. Lose is only for
-// planes that can take a lease back. On the remaining planes the peer may read on until the time of the lease is over.
+// Lose condemns the loans of a peer that is gone, because the peer reads through the link that was lost. Lose is only
+// for planes that can take a lease back. On the remaining planes the peer may read on until the time of the lease is
+// over.
 func (l *Loans) Lose(class int) { l.losses.Add(class) }
 
 // lost reports whether a loan is condemned. A condemned loan is not named in a reply again.
@@ -75,7 +76,8 @@ func (l *Loans) Tables(visit table.Visit) {
 	visit("arena pages of classes", l.arena.All(), table.Empty)
 }
 
-// State returns the state of the loan of a Ref: 0 if it is over, 1 if it is in force, 2 if its end was requested.
+// State returns the state of the loan of a Ref: 0 if the loan is over, 1 if the lease is in force, 2 if a revocation
+// was requested.
 func (l *Loans) State(ref kernel.Ref) uint16 {
 	switch x := l.loans.Get(ref.Subject); {
 	case x == nil:

@@ -1,13 +1,13 @@
 // Package loan holds the read leases that this node has given to peers on prefixes of ready chunks. The flow that
-// answers a lookup or a recall of a peer finds the prefix here and leases it. The package knows no messages.
+// answers a lookup or a recall of a peer finds the prefix here and leases the pages. The package knows no messages.
 //
 // The pages of a loan are protected in three ways for the same time. A pin keeps the store from evicting the chunk, so
-// that the next peer that asks finds it. A read grant keeps the page from being written (rule M1 in docs/safety.md). A
-// lease limits the time (rule M4).
+// that the next peer that asks finds the chunk. A read grant keeps the page from being written (rule M1 in
+// docs/safety.md). A lease limits the time (rule M4).
 //
 // A caller may rely on the following:
 //
-//   - The pin, the grant and the lease begin in one step and end in one step.
+//   - The pin, the grant and the lease begin in the same step and end in the same step.
 //   - A retry of an operation gets the loan that the operation already has.
 //   - No fairness class has more loans, or more pages under loans, than its share.
 //
@@ -17,7 +17,7 @@
 // Example: a peer asks which chunks of a prompt this node has. Prefix finds that the first three are ready, and May
 // reports that the peer's class may have another loan. Lend pins the three chunks and grants the pages to the peer
 // until the lease ends. The reply is lost and the peer repeats the request: Find returns the same loan, and the reply
-// states the remaining time. When the peer has read the pages, it sends a done message. On a leased plane Done ends the
+// states the remaining time. After reading the pages the peer sends a done message. On a leased plane Done ends the
 // loan at once. On a fenced plane Done requests a revocation, and the loan ends when Revoked receives the confirmation.
 package loan
 
@@ -69,7 +69,7 @@ func (l *Loans) Emptied(cfg Config, classes int) Loans {
 	}
 }
 
-// Loan is a prefix of chunks that one peer may read.
+// Loan is a prefix of chunks that a peer may read.
 type Loan struct {
 	For
 	lease lease.Owner
@@ -120,8 +120,8 @@ func Named(s *store.Store, keys [][]byte) uint64 {
 	return n
 }
 
-// Prefix finds the longest readable prefix of keys within the share of a class, and returns its length. A chunk that is
-// being written, or that its engine wants back, ends the prefix.
+// Prefix finds the longest readable prefix of keys within the share of a class, and returns the length. A chunk that is
+// being written, or that the engine wants back, ends the prefix.
 func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int {
 	l.entries, l.found, l.cut = l.entries[:0], l.found[:0], false
 	most := l.pages.Left(class)
@@ -158,8 +158,8 @@ func (l *Loans) Lend(v *env.Env, s *store.Store, to For) *Loan {
 	return x
 }
 
-// Keep pins the prefix that Prefix found, and holds its pages with an in-flight reference, for a transfer of this node
-// to a peer. Release ends this. The caller has checked May, and must not store the returned pages.
+// Keep pins the prefix that Prefix found, and holds the pages with in-flight references, for a transfer of this node to
+// a peer. Release ends this. The caller has checked May, and must not store the returned pages.
 func (l *Loans) Keep(v *env.Env, s *store.Store, to For) (table.Handle, []effects.Page) {
 	h := l.add(v, s, to)
 	pages := l.loans.Get(h).pages
@@ -193,7 +193,7 @@ func (l *Loans) add(v *env.Env, s *store.Store, to For) table.Handle {
 	return h
 }
 
-// over removes a loan and unpins its chunks. Nobody reads under the loan any more.
+// over removes a loan and unpins the chunks. Nobody reads under the loan any more.
 func (l *Loans) over(v *env.Env, s *store.Store, h table.Handle) {
 	x := l.loans.Get(h)
 	v.Work.Spend(len(x.entries))
@@ -214,7 +214,7 @@ func (l *Loans) unpin(v *env.Env, s *store.Store, x *Loan) {
 	x.entries = x.entries[:0]
 }
 
-// name returns the hash of a peer and of its operation.
+// name returns the hash of a peer and an operation.
 func (l *Loans) name(s *store.Store, who effects.Incarnation, operation uint64) uint64 {
 	return s.Hash(who[:]) ^ operation*0x9E3779B97F4A7C15
 }
@@ -229,13 +229,13 @@ func (l *Loans) Find(s *store.Store, who effects.Incarnation, operation uint64) 
 	return nil
 }
 
-// Stands reports whether a loan may be named in another reply: it is in force, its peer was not lost, and its time is
-// not over.
+// Stands reports whether a loan may be named in another reply: the lease is in force, the peer was not lost, and the
+// time is not over.
 func (l *Loans) Stands(v *env.Env, x *Loan) bool {
 	return x.lease.Stands() && !l.lost(x) && v.Now < x.until
 }
 
-// Out returns the number of pins for loans. A page counts once for each loan. It is for inspection only.
+// Out returns the number of pins for loans. A page counts once for each loan. Out is for inspection only.
 func (l *Loans) Out() int { return l.pages.All() }
 
 // Len returns the number of loans.

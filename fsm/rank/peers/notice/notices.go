@@ -1,17 +1,17 @@
-// Package notice delivers notifications to addresses that peers announce, such as the done message that tells a sender
-// that its offer has ended. Each address has one connection and one notification in flight.
+// Package notice delivers notifications to addresses that peers announce, for example the done message by which a
+// sender learns that an offer has ended. Each address has a single connection and a single notification in flight.
 //
 // A caller may rely on the following:
 //
-//   - An address that accepts no notifications delays no other address.
+//   - An address that accepts no notifications does not delay the remaining addresses.
 //   - A notification is tried a bounded number of times and then given up.
 //   - No fairness class can use up the notifications or the addresses of another class.
 //
 // Example: a receiver accepts an offer and calls Promise with the address that the offer names. When the receiver has
-// read the chunks, it calls Notify with the encoded done message. The first notification for the address opens a
-// connection, and the message is posted when the connection is open. If the sender is down, the attempt fails and is
-// repeated after BackoffMin, then after twice that time, and so on. After TriesMax attempts the notification is given
-// up, and the sender's lease ends by its time.
+// read the chunks, the receiver calls Notify with the encoded done message. The first notification for the address
+// opens a connection, and the message is posted when the connection is open. If the sender is down, the attempt fails
+// and is repeated after BackoffMin, then after twice that time, and so on. After TriesMax attempts the notification is
+// given up, and the sender's lease ends by its time.
 package notice
 
 import (
@@ -24,13 +24,14 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Notices holds the notifications that wait and the addresses that receive them. There is one connection to each
-// address, and one notification in flight on it, so that a sender that accepts none delays no other sender. A
-// notification that cannot be delivered is tried a bounded number of times; after that the offer ends by its time.
+// Notices holds the notifications that wait and the addresses that receive them. There is a single connection to each
+// address, and a single notification in flight there, so that a sender that accepts none does not delay the remaining
+// senders. A notification that cannot be delivered is tried a bounded number of times; after that the offer ends by its
+// time.
 //
-// Each class has one address whatever the remaining classes do, and as many addresses again are shared among all
+// Each class has an address of its own whatever the remaining classes do. As many addresses again are shared among all
 // classes. A class that names ever more addresses gets no more than its share of the shared addresses, and likewise of
-// the notifications. Such a class therefore prevents no other class from being notified.
+// the notifications. Therefore no class prevents another from being notified.
 type Notices struct {
 	cfg       Config `snap:"share"`
 	addresses table.Slab[address]
@@ -51,7 +52,7 @@ type Config struct {
 	TriesMax               uint32           // attempts to deliver a notification
 }
 
-// address is a destination of notifications. It is found by the text that senders announce.
+// address is a destination of notifications. Addresses are found by the text that senders announce.
 type address struct {
 	text    []byte
 	class   int // the class that the address counts for until the address is idle
@@ -77,11 +78,11 @@ const (
 	kindNotice
 )
 
-// IsTelling reports whether a completion belongs to a notification. Otherwise it belongs to the opening of a
+// IsTelling reports whether a completion belongs to a notification. If not, the completion belongs to the opening of a
 // connection.
 func IsTelling(ref kernel.Ref) bool { return ref.Kind == kindNotice }
 
-// AddressesMax returns the largest number of addresses for the given number of peers. Each address has at most one
+// AddressesMax returns the largest number of addresses for the given number of peers. Each address has at most a single
 // connection.
 func AddressesMax(peers int) int { return 2 * peers }
 
@@ -98,8 +99,8 @@ func (n *Notices) Emptied(cfg Config, classes int) Notices {
 	}
 }
 
-// Promise reserves an address for a later notification on behalf of a class, and inserts the address if it is new. The
-// text must be a valid address. Promise returns zero if the class has used up its share of addresses; then no
+// Promise reserves an address for a later notification on behalf of a class, and inserts the address if the address is
+// new. The text must be a valid address. Promise returns zero if the class has used up its share of addresses; then no
 // notification is sent.
 func (n *Notices) Promise(v *env.Env, class int, text []byte) table.Handle {
 	h := n.find(text)
@@ -149,7 +150,7 @@ func (n *Notices) find(text []byte) table.Handle {
 	return 0
 }
 
-// Knows reports whether an address is in the table, which means that its text was checked before.
+// Knows reports whether an address is in the table, which means that the text of the address was checked before.
 func (n *Notices) Knows(text []byte) bool { return n.find(text) != 0 }
 
 func (n *Notices) forget(v *env.Env, h table.Handle) {
@@ -233,7 +234,7 @@ func (n *Notices) Opened(v *env.Env, h table.Handle, ev *effects.Opened) {
 	n.next(v, h)
 }
 
-// hangUp closes the connection to the address, if there is one.
+// hangUp closes the connection to the address, if there is a connection.
 func (x *address) hangUp(v *env.Env) {
 	if x.conn != 0 {
 		v.Conns.Unbind(x.conn)
@@ -266,7 +267,7 @@ func (n *Notices) drop(x *address) {
 	n.rows.Remove(first)
 }
 
-// failed schedules another attempt after a growing delay, and drops the first notification if its attempts are used up.
+// failed schedules another attempt after a growing delay, and drops the first notification after its last attempt.
 func (n *Notices) failed(v *env.Env, h table.Handle, x *address) {
 	d := n.rows.Get(x.queue.Front())
 	d.tries++

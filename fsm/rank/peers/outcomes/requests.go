@@ -1,18 +1,18 @@
-// Package outcomes records the requests whose chunks peers send to this node: which peer sends each request, and how a
-// request ended at its sender. With this record a Get or Fetch of a request for which no more chunks will arrive ends
+// Package outcomes records the requests of which peers send chunks to this node: which peer sends each request, and how
+// a request ended at the sender. With this record a Get or Fetch of a request for which no more chunks will arrive ends
 // at once, whether the engine issues the command before or after the sender's end-of-request message (rule M7 in
 // docs/safety.md).
 //
 // A caller may rely on the following:
 //
 //   - The record is bounded for each fairness class, and an end is remembered for a bounded time.
-//   - A peer's message does not end a request that another peer sends, as long as that other peer is present.
-//   - A message about one attempt of a request does not end a later attempt.
+//   - A peer's message does not end a request that another peer sends, as long as the sender is present.
+//   - A message about an attempt of a request does not end a later attempt.
 //
 // Example: a prefill node sends the first batch of request 7, and the rank calls Began. The decode node's engine issues
 // a Get for a chunk of the request that has not arrived. The prefill node then fails and reports that request 7 has
-// ended with an error. End accepts the message, News returns 7, and the Get ends with that error. A Get that the engine
-// issues a second later finds the end with Of and ends at once.
+// ended with an error. End accepts the message, News returns 7, and the Get ends. A Get that the engine issues a second
+// later finds the end with Of and ends at once.
 package outcomes
 
 import (
@@ -26,12 +26,12 @@ import (
 type Requests struct {
 	cfg    Config `snap:"share"`
 	rows   table.Slab[row]
-	byID   table.Index   // by the request's id, which is a hash
+	byID   table.Index   // by request
 	of     []table.List  // requests of each class; the request that was updated longest ago is first
 	share  table.Share   // requests of each class
 	losses kernel.Losses // counts how often the peer of a class was lost
 	lives  kernel.Losses // counts how often a class was given to another peer
-	news   []uint64      // requests that have ended, whose Gets were not examined yet
+	news   []uint64      // ended requests for which the waiting Gets were not examined yet
 	notes  []note        // by class
 }
 
@@ -41,12 +41,12 @@ type Config struct {
 	TTL effects.Duration // how long the end of a request is remembered
 }
 
-// row is one request.
+// A row holds the state of a request.
 //
-// Invariant: byID has one row for each id, and of[row.class] lists the row. The row that was updated longest ago is
-// first.
+// Invariant: byID has one row for each id, and of[row.class] lists the row. In each list the row that was updated
+// longest ago is first.
 type row struct {
-	request uint64
+	request uint64       // hash of the request's id
 	class   int          // class of the peer that sends the request; 0: no peer has proven that it is the sender
 	born    kernel.Birth // loss count of class at the last update
 	// Class of the peer that is stated to be the sender, proven or not; 0: that peer is unknown here.
@@ -65,7 +65,7 @@ type row struct {
 // waits for.
 type note struct{ why *effects.Why }
 
-// End is how a request ended at its sender.
+// End states how a request ended at the sender.
 type End struct {
 	Code  effects.Code // OK: everything was sent
 	Said  string       // the sender's explanation
@@ -87,8 +87,8 @@ func (x *Requests) find(request uint64) (table.Handle, *row) {
 	return h, x.rows.Get(h)
 }
 
-// by reports whether the peer of a class is stated to be the sender of a request, and no other peer has had the class
-// since then. The peer may have been lost in the meantime: after a new handshake it is the same sender.
+// by reports whether the peer of a class is stated to be the sender of a request, and no second peer has had the class
+// since then. The peer may have been lost in the meantime: after a new handshake the peer is the same sender.
 func (x *Requests) by(r *row, class int) bool {
 	return r.name == class && !x.lives.Over(class, r.life)
 }
@@ -100,9 +100,9 @@ func (x *Requests) owned(r *row) bool {
 }
 
 // Began records that a batch of a request arrived from a peer. The key is that of the batch's first chunk. A request
-// that had ended is in progress again if the batch belongs to a later attempt than the end, because its sender repeats
-// what it had given up. A batch of the same or an earlier attempt changes nothing: it was in flight for long, perhaps
-// until after the peer was lost.
+// that had ended is in progress again if the batch belongs to a later attempt than the end, because the sender repeats
+// what was given up. A batch of the same or an earlier attempt changes nothing, because the batch was in flight for
+// long, perhaps until after the peer was lost.
 func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key []byte) {
 	if request == 0 {
 		return
@@ -131,13 +131,13 @@ func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key [
 // End records how a request ended, according to a peer's message, and reports whether the message is accepted. The
 // message is rejected if another peer sends the request, or if the request is in progress with a later attempt.
 //
-// The argument name is the class of the peer that the message states as its sender. The argument class is equal to name
-// if that is proven, and 0 otherwise. A message is compared with earlier messages under the same name whether or not
-// the name is proven, because only the stated sender can lose by that.
+// The argument name gives the class of the peer that the message states as the sender. The argument class is equal to
+// name if that is proven, and 0 otherwise. A message is compared with earlier messages under the same name whether or
+// not the name is proven, because only the stated sender can lose by that.
 //
-// Example: the link of a sender is cut, and the sender reports the end of its first attempt before it has shaken hands
-// again. The message arrives when chunks of the second attempt are here. The message ends nothing, although no present
-// peer owns the request.
+// Example: the link of a sender is cut, and the sender reports the end of its first attempt before the next handshake
+// is complete. The message arrives when chunks of the second attempt are here. The message ends nothing, although no
+// present peer owns the request.
 func (x *Requests) End(
 	v *env.Env, class, name int, request, operation uint64, code effects.Code, said string,
 ) bool {
@@ -172,7 +172,7 @@ func (x *Requests) says(r *row, class, name int) bool {
 	return x.by(r, name) && (class != 0 || r.class == 0)
 }
 
-// Of returns how a request ended. It reports false if the request has not ended or if its end is not remembered any
+// Of returns how a request ended, or reports false if the request has not ended or if the end is not remembered any
 // more.
 func (x *Requests) Of(now effects.Time, request uint64) (End, bool) {
 	if request == 0 {
@@ -185,8 +185,8 @@ func (x *Requests) Of(now effects.Time, request uint64) (End, bool) {
 	return End{Code: r.code, Said: r.said, Class: r.class, Key: r.key}, true
 }
 
-// News returns the oldest request that has ended and whose Gets were not examined yet, or 0 if there is none. After a
-// call of Heard News returns the next such request.
+// News returns the oldest ended request for which the waiting Gets were not examined yet, or 0 if there is none. The
+// call of Heard makes room for the next request.
 func (x *Requests) News() uint64 {
 	if len(x.news) == 0 {
 		return 0
@@ -202,8 +202,8 @@ func (x *Requests) Heard() {
 	x.news = append(x.news[:0], x.news[1:]...)
 }
 
-// Lost records that a peer is gone. Other peers may end its requests from now on, because they may be later
-// incarnations of the peer.
+// Lost records that a peer is gone. The peer's requests may be ended by any peer from now on, which may be a later
+// incarnation of the same peer.
 func (x *Requests) Lost(class int) { x.losses.Add(class) }
 
 // Left records that a class belongs to another peer from now on. The ends of the former peer's requests stay known.
@@ -232,9 +232,10 @@ func (x *Requests) Noted(class int) (why *effects.Why) {
 // Len returns the number of requests in the table.
 func (x *Requests) Len() int { return x.rows.Len() }
 
-// add inserts a request. If the class has used up its share, its oldest request is evicted; if that makes no room, add
-// returns nil and the request is not recorded. Each call also evicts up to two of the class's oldest requests whose end
-// is not remembered any more, so that expired rows leave faster than new rows arrive, but never all at once.
+// add inserts a request. First add evicts up to two of the class's oldest requests: a request is evicted if the class
+// has used up its share, or if the end of the request is not remembered any more. Expired rows therefore leave faster
+// than new rows arrive, but never all at once. If the class still has no room, add returns nil and the request is not
+// recorded.
 func (x *Requests) add(v *env.Env, class int, request uint64) *row {
 	for range 2 {
 		h := x.of[class].Front()
