@@ -116,6 +116,7 @@ func (r *Renewers) Left(v *env.Env, class int) {
 	*x = renewer{text: x.text[:0], epoch: x.epoch + 1, since: x.epoch + 1, left: left}
 }
 
+// hangUp stops the renewer's timer and closes the connection, if there is a connection.
 func (r *Renewers) hangUp(v *env.Env, x *renewer) {
 	v.Timers.Stop(&x.timer)
 	if x.conn != 0 {
@@ -218,6 +219,7 @@ func (r *Renewers) Unanswered(v *env.Env, class int) {
 	r.later(v, class)
 }
 
+// later schedules another attempt after an exponential delay. The attempt continues at the slot of the failed request.
 func (r *Renewers) later(v *env.Env, class int) {
 	x := &r.of[class]
 	x.again = x.again || x.wanted && x.from == 0 && x.began > 0
@@ -273,6 +275,7 @@ func (r *Renewers) Prolongs(grant uint64, peer effects.Incarnation) bool {
 // because it proves that the incarnation that granted the lease has ended.
 func (r *Renewers) Ends(grant uint64) bool { return has(r.answer.Gone, grant) }
 
+// has reports whether a sorted list contains an id.
 func has(sorted []uint64, id uint64) bool {
 	_, ok := slices.BinarySearch(sorted, id)
 	return ok

@@ -44,12 +44,13 @@ func (c *calling) stage() {
 	c.v.Timers.Set(&c.p.timer, c.v.Now.Add(c.cfg.ReplyTimeout), timerRef(timerStage, c.h))
 }
 
+// timerRef returns the reference by which a timer finds its outbound peer.
 func timerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Subject: h}
 }
 
-// Fail ends the link to a peer, or the attempt to make one. The connections and the data-plane link are closed, and a
-// new attempt follows after a delay. The argument what describes the cause in more detail than the code. Fail does
+// Fail ends the link to a peer, or the attempt to make a link. The connections and the data-plane link are closed, and
+// a new attempt follows after a delay. The argument what describes the cause in more detail than the code. Fail does
 // nothing while the peer is Idle or in Backoff.
 func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effects.Why) {
 	c := l.calling(v, h)

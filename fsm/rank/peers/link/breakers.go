@@ -5,17 +5,20 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// breaker is the circuit breaker of one receiver's address. A breaker opens when the receiver had no memory for a put.
+// breaker is the circuit breaker of a receiver's address. A breaker opens when the receiver had no memory for a put.
 // While the breaker is open, every put to the address that needs at least as many chunks ends at once, so that the
 // engine can use another receiver instead of waiting in the queue for the same refusal. A put of fewer chunks may fit
-// and is sent. If the receiver refuses the smaller put too, its size counts from then on.
+// and is sent. If the receiver refuses the smaller put too, the size of that put counts from then on.
 //
-// When the time of the breaker is over, one request is sent as a trial, however many requests the lane could carry.
-// Puts that wait behind the trial go on if the trial is granted, and end with the trial if it is refused. Requests that
-// are in flight when the breaker opens end with their own replies (S7 and L4 in docs/safety.md).
+// When the time of the breaker is over, a single request is sent as a trial, however many requests the lane could
+// carry. Puts that wait behind the trial go on if the trial is granted, and end with the trial if the trial is refused.
+// Requests that are in flight when the breaker opens end with their own replies (S7 and L4 in docs/safety.md).
 //
 // A breaker belongs to an address and not to a link, because a link may be evicted to make room for another while the
 // breaker is open. A breaker needs no timer, because nothing waits for the end of its time.
+//
+// Example: a receiver refuses a put of 8 chunks because its pool is full, and the breaker opens for 2 s. A put of 16
+// chunks ends at once, and a put of 4 chunks is sent. After 2 s the next put of 8 chunks is the trial.
 type breaker struct {
 	where Where
 	until effects.Time     // end of the time for which the breaker is open
@@ -59,6 +62,7 @@ func (b *Breakers) hash(w Where) uint64 {
 	return table.Hash(b.seed^uint64(w.InitPort)<<16^uint64(w.AllocPort), []byte(w.Host))
 }
 
+// find returns the breaker of an address, or zero.
 func (b *Breakers) find(w Where) table.Handle {
 	for p := b.index.Seek(b.hash(w)); p.Found(); p = b.index.Next(p) {
 		if b.slab.Get(p.Handle()).where == w {
@@ -68,6 +72,7 @@ func (b *Breakers) find(w Where) table.Handle {
 	return 0
 }
 
+// forget removes a breaker.
 func (b *Breakers) forget(h table.Handle) {
 	b.index.Remove(b.hash(b.slab.Get(h).where), h)
 	b.slab.Unlink(&b.order, h)

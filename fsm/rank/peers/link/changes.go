@@ -10,6 +10,7 @@ import (
 // changed. Each peer is listed once.
 type changes struct{ list []table.Handle }
 
+// add appends a peer unless the peer is listed already.
 func (c *changes) add(h table.Handle, p *Outbound) {
 	if !p.changed {
 		p.changed = true

@@ -6,12 +6,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Conn is a connection that this node opened and on which it sends requests. The window limits the requests in flight.
-// With a window above one the replies may arrive in any order. The zero value is no connection.
+// Conn is a connection that this node opened to send requests. The window limits the requests in flight. With a window
+// above 1 the replies may arrive in any order. The zero value is no connection.
 //
 // A Conn is a part of its owner. The owner opens a correlation (Corr) for each request, passes on only the completions
 // of the present attempt, and closes connections that a former attempt opened. Each connection that was opened is
-// closed exactly once, even if it was lost. Until then env's Conns record the owner.
+// closed exactly once, even after a loss. Until then env's Conns record the owner.
 type Conn struct {
 	id       effects.Conn
 	opening  bool         // the connection is being opened
@@ -76,8 +76,8 @@ func (c *Conn) Answered(now effects.Time) {
 	}
 }
 
-// Close closes the connection if there is one, so that no late reply can arrive (rule M6). An attempt to open a
-// connection that is still pending continues.
+// Close closes the connection if there is a connection, so that no late reply can arrive (rule M6). An attempt to open
+// a connection that is still pending continues.
 func (c *Conn) Close(v *env.Env) {
 	if c.id != 0 {
 		v.Out.Close(c.id)

@@ -7,8 +7,8 @@ import (
 )
 
 // This file is the client side of a handshake. This node opens the init connection, sends a hello (hello_out.go),
-// imports a data plane that both ends have, its own first preference first, and the next one if that fails, and asks
-// for the peer's buffers. Each stage has a deadline. Any failure ends the attempt (calling.fail).
+// imports the first plane in this node's order of preference that the peer offers too (the next plane if that fails),
+// and asks for the peer's buffers. Each stage has a deadline. Any failure ends the attempt (calling.fail).
 
 // stale accounts for a completion. It reports whether the completion belongs to a former attempt or to an evicted peer.
 func (c *calling) stale(ref kernel.Ref) bool {
@@ -76,8 +76,8 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 	}
 }
 
-// met continues the handshake after a hello was answered. It records the incarnation that replied and its capabilities,
-// and starts to import the planes that the peer offers.
+// met continues the handshake after a hello was answered: met records the incarnation that replied and the
+// capabilities, and starts to import the planes that the peer offers.
 func (c *calling) met(who effects.Incarnation, caps uint64, planes, blobs [][]byte) {
 	c.x.who, c.x.former, c.x.caps = who, who, caps
 	c.x.link.learn(c.cfg.PlaneNames, planes, blobs)
@@ -85,6 +85,7 @@ func (c *calling) met(who effects.Incarnation, caps uint64, planes, blobs [][]by
 	c.importNext()
 }
 
+// importNext requests the import of the next plane, or fails the attempt if no plane is left.
 func (c *calling) importNext() {
 	k := &c.x.link
 	if !k.left() {

@@ -57,6 +57,7 @@ func (c *Config) blobs(into [][]byte, peer, us effects.Incarnation) [][]byte {
 	return into
 }
 
+// buffers returns the list of this node's buffers.
 func (c *Config) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {
 	// Addresses are not sent: kvferry's planes name pages by buffer and index.
 	into = append(into[:0], protocol.BufferInfo{

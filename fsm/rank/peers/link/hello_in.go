@@ -176,6 +176,7 @@ func (q *question) turnAway(as effects.Fact, code effects.Code, why effects.Why)
 	q.answer(m.Append(q.v.Out.Arena()))
 }
 
+// note reports a refused step of the handshake to the observer.
 func (q *question) note(as effects.Fact, code effects.Code, why *effects.Why) {
 	q.v.Out.Observe(effects.Observe{Fact: as, Code: code, ID: uint64(q.ev.Conn), Peer: why.Peer, Why: why})
 }

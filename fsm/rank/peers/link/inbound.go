@@ -33,6 +33,7 @@ type hearing struct {
 	in   *inbounds
 }
 
+// hearing returns the inbound peers with the environment of the present step.
 func (l *Links) hearing(v *env.Env) hearing {
 	return hearing{v: v, cfg: &l.cfg, rows: &l.rows, in: &l.in}
 }
@@ -129,10 +130,10 @@ func (i *hearing) find(who effects.Incarnation) table.Handle {
 	return 0
 }
 
-// admit returns the row of the inbound peer with a name, and inserts the peer if it is new. If the table is full, admit
-// replaces the peer that stays for the shortest time (stays), provided that it has no pages here and that nothing is
-// kept for it, because two inbound peers in one class would wait for each other. admit returns zero if no peer can be
-// replaced.
+// admit returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admit replaces
+// the peer for which stays returns the earliest time. The replaced peer must have no pages here, and nothing may be
+// kept for it, because two inbound peers in the same class would wait for each other. admit returns zero if no peer can
+// be replaced.
 func (i *hearing) admit(who effects.Incarnation, busy []uint32) table.Handle {
 	if h := i.find(who); h != 0 {
 		i.see(h)

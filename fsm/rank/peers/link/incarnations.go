@@ -69,6 +69,7 @@ func Leads(l *Links, link effects.Link) bool { return l.rows.behind(link) != 0 }
 // ofClass returns the row of a class, or zero.
 func (t *incarnations) ofClass(class int) table.Handle { return t.rows.At(int32(class) - 1) }
 
+// classOf returns the fairness class of a row.
 func classOf(row table.Handle) int { return int(row.Slot()) + 1 }
 
 // firstPlain returns the class of the first peer without extensions.

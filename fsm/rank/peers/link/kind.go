@@ -5,11 +5,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A hello may reach another kind of program: LMCache with one of its own transfer channels, or a process that does not
-// reply. Most of them have a REP socket at the port. Such a socket that cannot decode a hello does not reply, and it
-// serves no client until the process is restarted. kvferry cannot repair this defect and must not trigger it
-// repeatedly. A peer that was recognized as another kind is therefore asked again only after UnfitBackoff, and a peer
-// that has never replied to a hello is asked after growing delays up to that time.
+// A hello may reach another kind of program: LMCache with a transfer channel of LMCache's own, or a process that does
+// not reply. Most of these programs have a REP socket at the port. If the program cannot decode a hello, the REP socket
+// does not reply, and serves no client any more until the process is restarted. kvferry cannot repair this defect and
+// must not trigger the defect repeatedly. A peer that was recognized as another kind is therefore asked again only
+// after UnfitBackoff, and a peer that has never replied to a hello is asked after growing delays up to that time.
 
 // otherKind returns the explanation that two different kinds of program met.
 func (c *Config) otherKind(theirs string) effects.Why {

@@ -93,11 +93,13 @@ func (l *Links) CloseTaken(v *env.Env, h table.Handle, which Lane, conn effects.
 	}
 }
 
+// closeLane closes the connection of a lane. Requests that wait for the peer are examined again.
 func (c *calling) closeLane(which Lane) {
 	c.p.lanes[which].Close(c.v)
 	c.change()
 }
 
+// laneOpened handles the completion of the opening of a lane. A failure fails the peer.
 func (c *calling) laneOpened(ref kernel.Ref, ev *effects.Opened) {
 	c.p.lanes[ref.Kind-kindOpenLane].Opened(c.v, ev, ref)
 	if ev.Code != effects.OK {

@@ -37,6 +37,7 @@ type calling struct {
 	x    *Incarnation // the peer's incarnation
 }
 
+// calling returns an outbound peer with the environment of the present step.
 func (l *Links) calling(v *env.Env, h table.Handle) calling {
 	c := calling{v: v, cfg: &l.cfg, rows: &l.rows, out: &l.out, h: h, p: l.out.peers.Get(h)}
 	if c.p != nil {
@@ -48,6 +49,7 @@ func (l *Links) calling(v *env.Env, h table.Handle) calling {
 // change lists the peer in changes, so that requests that wait for the peer are examined again.
 func (c *calling) change() { c.out.changed.add(c.h, c.p) }
 
+// corr opens a correlation for an effect of the present attempt, and counts the completion as outstanding.
 func (c *calling) corr(kind uint8) effects.Corr {
 	c.p.owed++
 	return c.v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Attempt: c.p.epoch, Subject: c.h})
@@ -110,6 +112,7 @@ func (o *outbounds) hash(where Where) uint64 {
 	return table.Hash(o.seed^uint64(where.InitPort)<<16^uint64(where.AllocPort), []byte(where.Host))
 }
 
+// find returns the outbound peer with an address, or zero. The hash is that of the address.
 func (o *outbounds) find(hash uint64, where Where) table.Handle {
 	for p := o.byAddr.Seek(hash); p.Found(); p = o.byAddr.Next(p) {
 		if o.peers.Get(p.Handle()).where == where {

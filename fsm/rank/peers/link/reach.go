@@ -121,14 +121,15 @@ func (l *Links) LostWay() bool {
 	return was
 }
 
-// Unreach gives up a link to an inbound peer, if the link is still in use, because a read has shown that it is of no
-// use.
+// Unreach gives up a link to an inbound peer, if the link is still in use, because a read has shown that the link does
+// not work.
 func (l *Links) Unreach(v *env.Env, link effects.Link) {
 	if i := l.hearing(v); i.behind(link) != 0 {
 		i.unreach(i.behind(link))
 	}
 }
 
+// unreach drops the link to an inbound peer and makes an outstanding attempt stale.
 func (i *hearing) unreach(h table.Handle) {
 	i.rows.get(h).link.attempt++ // The completion of an outstanding import becomes stale.
 	i.rows.drop(i.v, h)

@@ -125,6 +125,7 @@ func (c *Config) noPlane(tried string, theirs [][]byte) effects.Why {
 	return effects.Why{Field: "transfer_channel", Ours: tried}
 }
 
+// listed returns the names of planes for an explanation.
 func listed(names [][]byte) string {
 	if len(names) == 0 {
 		return "none"

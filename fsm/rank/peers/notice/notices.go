@@ -141,6 +141,7 @@ func (n *Notices) meet(v *env.Env, text []byte) table.Handle {
 	return h
 }
 
+// find returns the address with a text, or zero.
 func (n *Notices) find(text []byte) table.Handle {
 	for s := n.byText.Seek(table.Hash(n.cfg.Seed, text)); s.Found(); s = n.byText.Next(s) {
 		if bytes.Equal(n.addresses.Get(s.Handle()).text, text) {
@@ -153,6 +154,7 @@ func (n *Notices) find(text []byte) table.Handle {
 // Knows reports whether an address is in the table, which means that the text of the address was checked before.
 func (n *Notices) Knows(text []byte) bool { return n.find(text) != 0 }
 
+// forget evicts an idle address and closes its connection.
 func (n *Notices) forget(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
 	x.hangUp(v)
@@ -181,6 +183,7 @@ func (n *Notices) Notify(v *env.Env, h table.Handle, class int, body []byte) {
 	n.next(v, h)
 }
 
+// maybeIdle marks an address as idle if nothing is promised to the address, queued, in flight or scheduled.
 func (n *Notices) maybeIdle(h table.Handle, x *address) {
 	if x.users > 0 || x.queue.Len() > 0 || x.opening || x.telling || x.timer != 0 {
 		return
@@ -258,6 +261,7 @@ func (n *Notices) Sent(v *env.Env, h table.Handle, code effects.Code) {
 	n.next(v, h)
 }
 
+// drop removes the first notification of an address.
 func (n *Notices) drop(x *address) {
 	first := x.queue.Front()
 	d := n.rows.Get(first)

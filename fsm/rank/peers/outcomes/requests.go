@@ -82,6 +82,7 @@ func (x *Requests) Emptied(cfg Config, classes int) Requests {
 	}
 }
 
+// find returns the row of a request; the row is nil if the request is unknown.
 func (x *Requests) find(request uint64) (table.Handle, *row) {
 	h := x.byID.Seek(request).Handle()
 	return h, x.rows.Get(h)
@@ -266,6 +267,7 @@ func (x *Requests) move(h table.Handle, r *row, class int) {
 	x.rows.PushBack(&x.of[class], h)
 }
 
+// forget removes a row.
 func (x *Requests) forget(h table.Handle) {
 	r := x.rows.Get(h)
 	x.byID.Remove(r.request, h)
