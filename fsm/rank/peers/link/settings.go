@@ -8,12 +8,12 @@ import (
 // Settings is the part of a rank's configuration that concerns peers. A zero value means the default.
 type Settings struct {
 	LocalID string // LMCache's local_id, sent in handshakes
-	// DriftPPM bounds how far the clocks of two nodes drift apart, in millionths, for leases on leased planes (rule
-	// M4).
+	// DriftPPM bounds how far the clocks of two nodes drift apart, in millionths, for leases on leased planes (M4).
 	DriftPPM uint32 // default 1000
 	// UnfitBackoff is the delay before a receiver of another kind is tried again. A hello may disable such a receiver.
 	UnfitBackoff effects.Duration // default 300 s, and never less than BackoffMax
-	// Default 2 s: how long puts avoid a receiver without memory; negative: not at all.
+	// BreakerTTL is how long puts avoid a receiver that had no memory, by default 2 s. If the value is negative, puts
+	// are not held back.
 	BreakerTTL effects.Duration
 	PeersMax   uint32 // default 256
 }

@@ -11,6 +11,8 @@
 //   - A retry of an operation gets the loan that the operation already has.
 //   - No fairness class has more loans, or more pages under loans, than its share.
 //
+// Instead of leasing a prefix, a flow can keep its pages for a transfer of this node to the peer (Keep, Release).
+//
 // With an arena the chunks are copied first. The chunks are pinned until the copy has settled, and then only the copies
 // are leased (copied.go).
 //

@@ -130,7 +130,12 @@ func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key [
 }
 
 // End records how a request ended, according to a peer's message, and reports whether the message is accepted. The
-// message is rejected if another peer sends the request, or if the request is in progress with a later attempt.
+// message is rejected in the following cases:
+//
+//   - The message belongs to an earlier attempt than the newest attempt that is known under the same name.
+//   - The message does not come from the sender of the request, and the request is in progress with a sender that is
+//     present, or an end of the request is remembered.
+//   - The request is unknown and the class has no room for it (add).
 //
 // The argument name gives the class of the peer that the message states as the sender. The argument class is equal to
 // name if that is proven, and 0 otherwise. A message is compared with earlier messages under the same name whether or
