@@ -1,10 +1,27 @@
-// Package lease has both ends of a read lease. An Owner's row says until when a peer may read pages of ours; a reader's
-// says how long we may read a peer's, and asks for more time.
+// Package lease holds the timers of both ends of a read lease. A read lease lets a peer read pages of this node, or
+// this node read pages of a peer, for a limited time. Owner is the end of the node that owns the pages: it records
+// until when the peer may read them, and ends the lease. Right is the end of the reader: it records until when this
+// node may read a peer's pages. Renewers ask the owners for more time on behalf of a reader, and Renewals decode and
+// answer these requests at an owner.
 //
-// A caller may rely on this: at the owner a lease ends once, and its pages are free only when nobody can read them any
-// more (on leased planes by the reader's last words or by time, on fenced ones when the plane has revoked it); at the
-// reader it ends no later than at the owner, however far their clocks are apart (rule M4). Who leases says to whom, and
-// with which message.
+// The package knows no flow. The flow that grants a lease decides which message announces the lease to the peer.
+//
+// A caller may rely on the following:
+//
+//   - At the owner a lease ends exactly once, and the pages are freed only when nobody can read them any more. On a
+//     leased plane the proof is the reader's done message, or the end of the lease's time if the reader keeps to
+//     leases. On a fenced plane the proof is always the plane's confirmation of the revocation.
+//   - At the reader the lease ends no later than at the owner, as long as the clocks of the two nodes drift apart by no
+//     more than the configured bound (rule M4 in docs/safety.md).
+//   - A lease that has ended is never revived by a renewal.
+//
+// Example: a sender on a leased plane offers two chunks under a lease of 10 s. Owner.Grant puts the pages of the chunks
+// under a read grant, and the offer names that grant and the time at which the lease began. The receiver converts this
+// time to its own clock and keeps a Right that ends a guard interval earlier. After 5 s the chunks have not been read,
+// so the receiver's Renewers send a renewal request. The sender decodes the request with Renewals, calls Owner.Extend,
+// and replies that the grant has another 10 s. The receiver counts these 10 s from before the request was sent. When
+// the receiver has read the chunks, the receiver sends a done message. The sender calls Owner.EndByWord, and the pages
+// are free.
 package lease
 
 import (
@@ -14,40 +31,49 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// An Owner is the owner's end of a lease, which lets one peer read pages of ours until a time that both know (M4): they
-// are under a read grant for as long as the peer may read them, whatever became of the command that they were put with.
+// Owner is the owner's end of a read lease. The lease lets one peer read pages of this node until a time that both
+// nodes know (rule M4). The pages are under a read grant for as long as the peer may read, whatever became of the
+// command that put the pages.
 //
-// How it ends depends on who has the bytes in his hands. A fenced plane copies for the reader, and proves that it
-// stopped: there every end is a revocation. On a leased plane nobody sees a read, so its end is the reader's own
-// word, or the time by which a reader that keeps to leases has stopped by its own clock.
+// How a lease ends depends on the data plane. A fenced plane copies the bytes for the reader and can prove that the
+// reader has stopped. On a fenced plane every lease ends with a revocation. On a leased plane the owner cannot observe
+// a read. There the lease ends with the reader's done message, or at the time at which a reader that keeps to leases
+// has stopped by the reader's own clock.
+//
+// Invariant: the pages stay under the grant until the end of the lease is proven (rules M1 and M4). A revocation that
+// is not yet confirmed keeps the grant in quarantine.
 type Owner struct {
-	grant    effects.GrantID // 0: none
-	began    effects.Time
-	until    effects.Time   // by then its time is over, whenever that is noticed
-	expiry   kernel.TimerID `snap:"set"`
-	revoking bool           // its end was asked for, and is not proven yet
-	reader   Reader
-	spoken   uint32 // how many messages to its reader spoke of it
+	grant    effects.GrantID // the read grant over the pages; 0 if there is no lease
+	began    effects.Time    // when the lease began, by this node's clock
+	until    effects.Time    // when the lease's time is over, even if its timer is handled later
+	expiry   kernel.TimerID  `snap:"set"`
+	revoking bool            // a revocation was requested and is not confirmed yet
+	reader   Reader          // the peer that holds the lease
+	spoken   uint32          // number of messages to the reader that named the lease
 }
 
-// A Reader is the life of a peer that a lease is for: another life of it may not speak of the lease.
+// Reader identifies the lease holder: an incarnation of a peer. Another incarnation of the same peer has no say in the
+// lease (rule M2).
 type Reader struct {
-	Who   effects.Incarnation // zero: a plain peer, which has no names
-	Us    effects.Incarnation // what it calls us
-	Keeps bool                // it keeps to leases: it reads no more when the time is over
+	Who   effects.Incarnation // the peer's incarnation; zero for a plain peer, which has no incarnation names
+	Us    effects.Incarnation // the name by which the peer knows this node
+	Keeps bool                // the peer keeps to leases: it stops reading when the time is over
 }
 
-// Stands says that the pages may be read, and that nobody has asked for the lease's end.
+// Stands reports whether the lease is in force: the pages may be read, and no revocation was requested.
 func (x *Owner) Stands() bool { return x.grant != 0 && !x.revoking }
 
-// Out says that the pages may still be read: it stands, or its end is not proven.
+// Out reports whether the peer may still be reading the pages: the lease is in force, or the end of the lease is not
+// proven yet.
 func (x *Owner) Out() bool { return x.grant != 0 }
 
-// Terms are what a message to its reader says of it: the grant, and when it began by our clock.
+// Terms returns what a message to the reader states about the lease: the grant, and the time by this node's clock at
+// which the lease began.
 func (x *Owner) Terms() (grant uint64, began int64) { return uint64(x.grant), int64(x.began) }
 
-// Grant begins the lease, before the message that speaks of it first leaves: so its reader's word, however early it
-// comes, finds something to end. ref is told of its end by time, and of the proof that a revocation took effect.
+// Grant begins the lease. The caller must call Grant before the first message that names the lease is sent, so that a
+// done message from the reader, however early, finds a lease to end. ref receives the lease's timer and the
+// confirmation of a revocation.
 func (x *Owner) Grant(v *env.Env, pages []effects.Page, to Reader, ttl effects.Duration, ref kernel.Ref) {
 	*x = Owner{
 		grant: v.Pools.Lend(pages, ref), began: v.Now, until: v.Now.Add(ttl), reader: to, spoken: 1,
@@ -59,13 +85,17 @@ func (x *Owner) Grant(v *env.Env, pages []effects.Page, to Reader, ttl effects.D
 	})
 }
 
-// Spoke notes that one more message speaks of the lease. It is the same lease: a second one would let the reader come
-// upon either.
+// Spoke records that another message to the reader names the lease. A repeated message names the same lease and does
+// not begin a second lease, because the reader could then act on either.
 func (x *Owner) Spoke() { x.spoken++ }
 
-// EndByWord ends a lease that stands by its reader's word that it reads no more, and says whether it is over. On
-// leased planes the word is the proof; but one who knows no attempts may read by an earlier message when it answers
-// a later one, so of him it is that only while one message spoke of the lease.
+// EndByWord handles the reader's statement that the reader has stopped reading, and reports whether the lease is over.
+// EndByWord does nothing unless the lease is in force.
+//
+// On a leased plane the statement is the proof, with an exception. A peer that does not keep to leases does not
+// distinguish attempts, and may still read because of an earlier message while the peer replies to a later message. The
+// statement of this kind of peer is proof only if no more than one message named the lease. In all remaining cases
+// EndByWord requests a revocation, and the lease is over when the revocation is confirmed.
 func (x *Owner) EndByWord(v *env.Env, leased bool) (over bool) {
 	switch {
 	case !x.Stands():
@@ -78,8 +108,9 @@ func (x *Owner) EndByWord(v *env.Env, leased bool) (over bool) {
 	return false
 }
 
-// EndByTime ends a lease whose time is over, and says whether it is. On leased planes a reader that keeps to leases
-// was told by its own clock before ours was (M4); any other may read on.
+// EndByTime handles the lease's timer and reports whether the lease is over. On a leased plane a reader that keeps to
+// leases has already stopped by its own clock, on which the lease ends earlier (rule M4), so the lease is over at once.
+// A reader that does not keep to leases may read on, and EndByTime requests a revocation, as it does on a fenced plane.
 func (x *Owner) EndByTime(v *env.Env, leased bool) (over bool) {
 	x.expiry = 0
 	if leased && x.reader.Keeps {
@@ -92,8 +123,8 @@ func (x *Owner) EndByTime(v *env.Env, leased bool) (over bool) {
 	return false
 }
 
-// Revoked takes the proof that nobody reads any more, and says whether the lease is over by it. It is not if nobody
-// asked.
+// Revoked handles the plane's confirmation that nobody reads the pages any more, and reports whether the lease is over.
+// A confirmation that was not requested changes nothing.
 func (x *Owner) Revoked(v *env.Env) (over bool) {
 	if !x.revoking {
 		return false
@@ -102,45 +133,52 @@ func (x *Owner) Revoked(v *env.Env) (over bool) {
 	return true
 }
 
-// Withdraw asks for the end of a lease that stands, on a plane that can take it back: its reader is gone.
+// Withdraw requests the revocation of a lease that is in force because its reader is gone. Withdraw is only for planes
+// that can take a lease back.
 func (x *Owner) Withdraw(v *env.Env) {
 	if x.Stands() {
 		x.revoke(v)
 	}
 }
 
-// revoke asks for the end. The grant stays in quarantine until it is proven: its pages are not free before.
+// revoke requests the end of the lease.
+//
+// Invariant: the grant stays in quarantine until the plane confirms the revocation, so that the pages are not free
+// before (M1).
 func (x *Owner) revoke(v *env.Env) {
 	x.revoking = true
 	v.Pools.Quarantine(x.grant)
 	v.Out.Revoke(x.grant)
 }
 
-// end frees the pages of the grant; whoever else has them keeps them.
+// end ends the grant over the pages. A page with further references or grants stays in use because of them.
 func (x *Owner) end(v *env.Env) {
 	v.Timers.Stop(&x.expiry)
 	v.Pools.End(x.grant)
 	*x = Owner{reader: x.reader, spoken: x.spoken}
 }
 
-// SpokenOfBy says whether who speaks of a grant is the life of the peer that has the lease of it. Both names and the
-// grant have to fit: the names prove the peer, the grant that it means this lease and not an earlier one.
+// SpokenOfBy reports whether a message about a grant comes from the incarnation that holds this lease. Both incarnation
+// names and the grant must match (rule M2): the names prove which peer sent the message, and the grant proves that the
+// peer means this lease and not an earlier lease.
 func (x *Owner) SpokenOfBy(who, us [16]byte, grant uint64) bool {
 	return identity.Same(who, x.reader.Who) && identity.Same(us, x.reader.Us) && effects.GrantID(grant) == x.grant
 }
 
-// Extended is what became of a request for more time.
+// Extended is the outcome of a request for more time.
 type Extended uint8
 
-// What may become of it.
+// Outcomes of Owner.Extend.
 const (
-	Gone   Extended = iota // its time is over, noticed or not: what has ended is never revived
-	Capped                 // it stands as it did, and gets no more
-	Given
+	// Gone: the time of the lease is over, even if the timer was not handled yet. An ended lease is never revived.
+	Gone   Extended = iota
+	Capped          // the lease is in force as before and gets no more time
+	Given           // the lease was extended
 )
 
-// Extend gives a lease that stands its whole time anew, but none beyond most since it began. The time counts from
-// now, and for its reader from before it asked: the reader's ends first (M4).
+// Extend restarts the full time of a lease from now on, unless the total since the lease began would exceed the longest
+// lifetime (most). The owner counts the new time from now. The reader counts the new time from before its request was
+// sent, which is earlier, so that the reader's time ends first (rule M4).
 func (x *Owner) Extend(v *env.Env, ttl, most effects.Duration, ref kernel.Ref) Extended {
 	switch {
 	case v.Now >= x.until:

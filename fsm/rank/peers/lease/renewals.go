@@ -7,14 +7,16 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Renewals read what readers ask of their leases, and answer: some they have finished with, of others they want more
-// time. Whose a lease is they do not know: the rank asks each owner, one lease after the other.
+// Renewals decode the renewal requests of readers and build the replies. A request names leases that the reader has
+// finished with, and leases for which the reader wants more time. Renewals do not know which flow owns a lease: the
+// rank looks up the owner of each named grant in turn.
 type Renewals struct {
 	ask protocol.RenewRequest
 	out protocol.RenewResponse
 }
 
-// Begin reads a request, and says whether it is one. What it gives is valid until the next.
+// Begin decodes a renewal request and starts the reply. Begin reports false if the message is malformed. The results of
+// all further methods are valid until the next call of Begin.
 func (x *Renewals) Begin(v *env.Env, wire *protocol.Limits, ev *effects.Received) bool {
 	if err := x.ask.Decode(ev.Body, wire); err != nil {
 		return false
@@ -27,25 +29,26 @@ func (x *Renewals) Begin(v *env.Env, wire *protocol.Limits, ev *effects.Received
 	return true
 }
 
-// Finished are the grants that the reader will not read any more.
+// Finished returns the grants that the reader will not read any more.
 func (x *Renewals) Finished() []uint64 { return x.ask.Done }
 
-// Wanted are the grants that it wants more time for.
+// Wanted returns the grants for which the reader wants more time.
 func (x *Renewals) Wanted() []uint64 { return x.ask.Grants }
 
-// Its says whether a lease, of which a grant is, stands and is the asker's.
+// Its reports whether the lease under the named grant is in force and is held by the peer that sent the request.
 func (x *Renewals) Its(lease *Owner, grant uint64) bool {
 	return lease.Stands() && lease.SpokenOfBy(x.ask.Incarnation, x.ask.To, grant)
 }
 
-// Known notes that a lease was the asker's, who so has proven that it knows us by a name of ours: it is told by that
-// name.
+// Known records that the requester holds a lease of this node. The requester has so proven that it knows this node by a
+// name that was given to the requester, and the reply states that name.
 func (x *Renewals) Known() { x.out.Incarnation = x.ask.To }
 
-// Ended confirms that nothing is kept for the reader under a grant any more.
+// Ended adds a grant to the reply's confirmations that nothing is leased to the reader under the grant any more.
 func (x *Renewals) Ended(grant uint64) { x.out.Done = append(x.out.Done, grant) }
 
-// Extended notes what became of a lease that the reader wants more time for.
+// Extended adds the outcome of a lease, for which the reader wanted more time, to the reply. A lease that was capped
+// appears in neither list of the reply, because the lease is in force as before.
 func (x *Renewals) Extended(v *env.Env, grant uint64, what Extended, ttl effects.Duration) {
 	switch what {
 	case Gone:
@@ -53,14 +56,14 @@ func (x *Renewals) Extended(v *env.Env, grant uint64, what Extended, ttl effects
 		x.out.Gone = append(x.out.Gone, grant)
 		return
 	case Capped:
-		v.Out.Mark(Marks.RenewCapped) // It stands as it did.
+		v.Out.Mark(Marks.RenewCapped) // the lease is in force as before
 	case Given:
 		x.out.Extended, x.out.LeaseNS = append(x.out.Extended, grant), uint64(ttl)
 	}
 	x.Known()
 }
 
-// Reply answers the request.
+// Reply sends the reply to the request.
 func (x *Renewals) Reply(v *env.Env, to effects.Request) {
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(x.out.Append(v.Out.Arena()))})
 }

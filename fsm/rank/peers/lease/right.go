@@ -2,11 +2,14 @@ package lease
 
 import "github.com/kvferry/kvferry/effects"
 
-// A Right is how long we may read what a sender lent, by our clock. It begins when the sender lent the pages, at the
-// earliest, and ends a guard before the sender's own time does: so no read goes on when they are its own again,
-// though clocks differ within what the guard allows (rule M4).
+// Right is the reader's end of a lease: how long this node may read pages that a sender leased to this node, by this
+// node's clock.
+//
+// Invariant: a Right begins at the earliest time at which the sender can have leased the pages, and ends a guard
+// interval before the sender's own time is over. No read is therefore in progress when the sender uses the pages again,
+// as long as the clocks differ by no more than the guard interval allows (rule M4).
 type Right struct {
-	Since effects.Time `snap:"skip"` // when the pages were lent, at the earliest
-	Until effects.Time // when our right to read ends, less the guard
-	Over  effects.Time // from when on the offer, whenever it began, is not read if it comes again
+	Since effects.Time `snap:"skip"` // the earliest time at which the pages can have been leased
+	Until effects.Time // when this node must stop reading; the guard interval is already subtracted
+	Over  effects.Time // from this time on the offer is not read if it arrives again, whenever it began
 }

@@ -2,7 +2,7 @@ package lease
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// Tables shows what is in this room's tables; to look at only.
+// Tables reports the number of busy renewers to visit. It is for inspection only.
 func (r *Renewers) Tables(visit table.Visit) {
 	busy := 0
 	for i := range r.of {
@@ -13,7 +13,7 @@ func (r *Renewers) Tables(visit table.Visit) {
 	visit("renewals", busy, table.Empty)
 }
 
-// Conns is how many connections it has open; to look at only.
+// Conns returns the number of open connections. It is for inspection only.
 func (r *Renewers) Conns() (open int) {
 	for i := range r.of {
 		if r.of[i].conn != 0 {

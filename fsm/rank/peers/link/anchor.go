@@ -5,14 +5,18 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An anchor ties the clock of one life of a peer to ours: the peer read `theirs` after we read `ours`.
-// So an instant that the peer names has an earliest place on our clock, and a lease that is counted
-// from there ends here before it ends there. (Rule M4, docs/safety.md.)
+// anchor relates the clock of one incarnation of a peer to this node's clock: the peer read the clock value theirs
+// after this node had read the clock value ours. For an instant on the peer's clock the anchor therefore yields an
+// earliest possible time on this node's clock.
+//
+// Invariant: a lease that this node counts from that earliest time ends here before the lease ends at the peer (rule
+// M4, docs/safety.md).
 type anchor struct{ ours, theirs int64 }
 
-// add takes the stamps of a message, if they prove more than what is known. Those of a link that was idle name a stamp
-// of ours that is old, and prove little: what was proven before stays right, though clocks may have run apart since.
-// What puts an instant into the future that has come already is wrong, and goes. An echo of what we never said is none.
+// add takes over the stamps of a message if they prove more than the present anchor does. The stamps of a link that was
+// idle echo an old stamp of this node and prove little. The earlier proof stays valid although the clocks may have
+// drifted since then. An anchor that places an instant that has already passed into the future is wrong and is
+// replaced. Stamps that echo a time that is still in this node's future are ignored, because this node never sent them.
 func (a *anchor) add(now effects.Time, s protocol.Stamps, driftPPM uint32) {
 	if s.EchoNS == 0 || s.ClockNS == 0 || s.EchoNS > int64(now) {
 		return
@@ -23,8 +27,8 @@ func (a *anchor) add(now effects.Time, s protocol.Stamps, driftPPM uint32) {
 	}
 }
 
-// earliest is the latest place on our clock that the anchor proves to be no later than an instant on the peer's, where
-// clocks run apart by at most drift.
+// earliest converts an instant on the peer's clock to this node's clock. The result is the latest time that is proven
+// to be no later than the instant, if the clocks drift apart by at most driftPPM.
 func (a anchor) earliest(instant int64, driftPPM uint32) effects.Time {
 	span := instant - a.theirs
 	if span < 0 {
@@ -33,7 +37,8 @@ func (a anchor) earliest(instant int64, driftPPM uint32) effects.Time {
 	return effects.Time(a.ours + span - drifted(span, driftPPM))
 }
 
-// drifted is how far clocks may run apart over a span, rounded up, without overflow for any span.
+// drifted returns how far two clocks may drift apart during a span. The result is rounded up and does not overflow for
+// any span.
 func drifted(span int64, ppm uint32) int64 {
 	const million = 1_000_000
 	return span/million*int64(ppm) + (span%million*int64(ppm)+million-1)/million

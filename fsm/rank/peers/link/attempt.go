@@ -7,21 +7,23 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An attempt to reach a peer: how it begins, what may go wrong with it and with the link that it led to, and when the
-// next one is. Completions of a former one are stale, and count only against how many more may begin.
+// This file handles attempts to reach an outbound peer: how an attempt begins, how an attempt or the resulting link
+// fails, and when the next attempt is made. Completions of former attempts are stale. They only count against the
+// number of further attempts that may begin.
 
-// Owed is the most completions that a room for so many peers can be owed: of each peer those of so many stages of
-// former attempts, of one more stage, and of a connection for each lane; and as many as there are peers of peers that
-// had to go. A driver that lags is not asked for more.
+// Owed returns the largest number of outstanding completions for the given limits. Each peer accounts for leftoversMax
+// completions of former attempts, for one more stage, and for a connection of each lane. Evicted peers together account
+// for as many completions as there are peers. The bound keeps a slow driver from being given more and more work.
 func Owed(peersMax, leftoversMax uint32) int {
 	return int(peersMax) * (int(leftoversMax) + 1 + int(Lanes) + 1)
 }
 
-// ConnsMax is the most connections that a room for so many peers can have open: of each peer one to its init port, and
-// its lanes.
+// ConnsMax returns the largest number of open connections for the given number of peers: one to each peer's init port,
+// and the lanes of each peer.
 func ConnsMax(peersMax uint32) int { return int(peersMax) * (1 + int(Lanes)) }
 
-// connect starts a handshake, or puts it off while too many former attempts have not completed.
+// connect starts a handshake. If more than LeftoversMax completions of former attempts are outstanding, connect
+// postpones the handshake by a backoff delay.
 func (c *calling) connect() {
 	p := c.p
 	if p.owed > c.cfg.LeftoversMax {
@@ -37,17 +39,19 @@ func (c *calling) connect() {
 	c.stage()
 }
 
-// stage gives the next stage of the handshake its time.
+// stage starts the deadline of the next stage of the handshake.
 func (c *calling) stage() {
 	c.v.Timers.Set(&c.p.timer, c.v.Now.Add(c.cfg.ReplyTimeout), timerRef(timerStage, c.h))
 }
 
+// timerRef returns the reference by which a timer finds its outbound peer.
 func timerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Subject: h}
 }
 
-// Fail ends the link, or the attempt at one: its connections and its data plane are closed, and it is made anew after a
-// pause. What says more of the cause than its code.
+// Fail ends the link to a peer, or the attempt to make a link. The connections and the data-plane link are closed, and
+// a new attempt follows after a delay. The argument what describes the cause in more detail than the code. Fail does
+// nothing while the peer is Idle or in Backoff.
 func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effects.Why) {
 	c := l.calling(v, h)
 	c.fail(cause, what)
@@ -65,7 +69,7 @@ func (c *calling) fail(cause effects.Code, what effects.Why) {
 	for i := range p.lanes {
 		c.closeLane(Lane(i))
 	}
-	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // an Opened still to come is of a former attempt
+	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // a pending Opened completion belongs to a former attempt
 	c.rows.drop(v, p.row)
 	x.who, x.caps, x.window, x.carries, x.echo = effects.Incarnation{}, 0, 0, 0, 0
 	x.buffers, x.link.offers, x.link.planes = x.buffers[:0], x.link.offers[:0], x.link.planes[:0]
@@ -76,7 +80,7 @@ func (c *calling) fail(cause effects.Code, what effects.Why) {
 	c.change()
 }
 
-// OnTimer handles this room's deadlines.
+// OnTimer handles the timers of handshakes: the deadline of a stage, and the time of the next attempt.
 func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 	c := l.calling(v, ref.Subject)
 	p := c.p
@@ -99,7 +103,7 @@ func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 	}
 }
 
-// OnLinkLost handles the end of a data-plane link that we imported.
+// OnLinkLost handles the end of a data-plane link to an outbound peer.
 func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 	if h := l.ByLink(link); h != 0 {
 		v.Out.Mark(Marks.LinkLost)
@@ -107,8 +111,8 @@ func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 	}
 }
 
-// OnConnLost handles the end of a connection that is ours, as ref says. One to the init port takes the attempt with it;
-// a lane is opened again when somebody has something to say.
+// OnConnLost handles the loss of a connection to an outbound peer. The loss of the init connection fails the attempt. A
+// lost lane is closed, and opened again when there is a request to send.
 func (l *Links) OnConnLost(v *env.Env, ref kernel.Ref) {
 	c := l.calling(v, ref.Subject)
 	if ref.Kind == kindOpenInit {

@@ -6,9 +6,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// changes are the peers whose waiters should look again, in the order in which they changed, each once.
+// changes is a list of the peers whose waiting requests should be examined again, in the order in which the peers
+// changed. Each peer is listed once.
 type changes struct{ list []table.Handle }
 
+// add appends a peer unless the peer is listed already.
 func (c *changes) add(h table.Handle, p *Outbound) {
 	if !p.changed {
 		p.changed = true
@@ -16,7 +18,7 @@ func (c *changes) add(h table.Handle, p *Outbound) {
 	}
 }
 
-// forget takes out a peer that goes.
+// forget removes a peer that is being evicted.
 func (c *changes) forget(h table.Handle, p *Outbound) {
 	if p.changed {
 		p.changed = false
@@ -25,7 +27,8 @@ func (c *changes) forget(h table.Handle, p *Outbound) {
 	}
 }
 
-// first takes out the one that changed first; zero if there is none. Its mark is the caller's to take off.
+// first removes and returns the peer that changed first, or zero if there is none. The caller clears the peer's changed
+// mark.
 func (c *changes) first() table.Handle {
 	if len(c.list) == 0 {
 		return 0

@@ -6,38 +6,38 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Conn is a connection of ours that carries questions: one at a time, or as many as its window says, whose answers then
-// come in any order. The zero value is none.
+// Conn is a connection that this node opened to send requests. The window limits the requests in flight. With a window
+// above 1 the replies may arrive in any order. The zero value is no connection.
 //
-// It belongs to whoever has it as a part. The owner opens a Corr for each question, tells it of completions of its
-// present attempt alone, and closes what a former one opened. Each connection that has opened is closed exactly once,
-// also one that was lost; between the two env's Conns say whose it is.
+// A Conn is a part of its owner. The owner opens a correlation (Corr) for each request, passes on only the completions
+// of the present attempt, and closes connections that a former attempt opened. Each connection that was opened is
+// closed exactly once, even after a loss. Until then env's Conns record the owner.
 type Conn struct {
 	id       effects.Conn
-	opening  bool
-	window   uint16       // the most questions without an answer; 0 is 1
-	inFlight uint16       // questions without an answer
-	heard    effects.Time // when the newest answer came while others were to come; zero in lockstep
+	opening  bool         // the connection is being opened
+	window   uint16       // limit of requests in flight; 0 means 1
+	inFlight uint16       // requests without a reply
+	heard    effects.Time // when the newest reply arrived while more replies were outstanding; otherwise zero
 }
 
-// ID is the connection, or zero.
+// ID returns the connection, or zero if there is none.
 func (c *Conn) ID() effects.Conn { return c.id }
 
-// Ready says whether a question can be asked now.
+// Ready reports whether a request can be sent now.
 func (c *Conn) Ready() bool { return c.id != 0 && c.inFlight < max(c.window, 1) }
 
-// Open opens it in lockstep; corr is the one that Opened will name.
+// Open opens the connection for one request at a time. The completion (Opened) will name corr.
 func (c *Conn) Open(v *env.Env, corr effects.Corr, channel effects.Channel, addr effects.Addr) {
 	c.OpenMany(v, corr, channel, 0, addr)
 }
 
-// OpenMany opens it for so many questions at a time.
+// OpenMany opens the connection for up to window requests in flight.
 func (c *Conn) OpenMany(v *env.Env, corr effects.Corr, channel effects.Channel, window uint16, addr effects.Addr) {
 	c.opening, c.window = true, window
 	v.Out.Open(effects.Open{Corr: corr, Channel: channel, Window: window, Addr: addr})
 }
 
-// Opened notes how that ended; owner is told if the connection is lost.
+// Opened handles the completion of Open or OpenMany. The owner will receive the loss of the connection.
 func (c *Conn) Opened(v *env.Env, ev *effects.Opened, owner kernel.Ref) {
 	c.opening = false
 	if ev.Code == effects.OK {
@@ -46,16 +46,17 @@ func (c *Conn) Opened(v *env.Env, ev *effects.Opened, owner kernel.Ref) {
 	}
 }
 
-// Send asks a question; corr is the one that the answer will name.
+// Send sends a request. The reply will name corr.
 func (c *Conn) Send(v *env.Env, corr effects.Corr, body []byte) {
 	c.inFlight++
 	v.Out.Send(effects.Send{Corr: corr, Conn: c.id, Body: body})
 }
 
-// InFlight is the number of questions without an answer.
+// InFlight returns the number of requests without a reply.
 func (c *Conn) InFlight() int { return int(c.inFlight) }
 
-// Heard is when an answer came last on the connection id, if that is this one and others are to come: zero if not.
+// Heard returns when the last reply arrived on the connection id while more replies were outstanding. Heard returns
+// zero if none are outstanding or if id is not this connection.
 func (c *Conn) Heard(id effects.Conn) effects.Time {
 	if c.id != id {
 		return 0
@@ -63,7 +64,8 @@ func (c *Conn) Heard(id effects.Conn) effects.Time {
 	return c.heard
 }
 
-// Answered notes that an answer came: another question may be asked.
+// Answered records that a reply arrived, so that another request may be sent. Answered panics if no request is in
+// flight.
 func (c *Conn) Answered(now effects.Time) {
 	if c.inFlight == 0 {
 		panic("BUG: an answer on a connection without a question")
@@ -74,7 +76,8 @@ func (c *Conn) Answered(now effects.Time) {
 	}
 }
 
-// Close closes it, if it is open: no late answer can arrive any more. One that is being opened goes on.
+// Close closes the connection if there is a connection, so that no late reply can arrive (rule M6). An attempt to open
+// a connection that is still pending continues.
 func (c *Conn) Close(v *env.Env) {
 	if c.id != 0 {
 		v.Out.Close(c.id)

@@ -2,19 +2,19 @@ package link
 
 import "github.com/kvferry/kvferry/effects"
 
-// A Gate says whether what waits for a peer can go on.
+// Gate states whether work that waits for a peer can go on.
 type Gate uint8
 
-// Gates.
+// Values of Gate.
 const (
 	GateShut   Gate = iota // not now
-	GateOpen               // its link is up
-	GateUnfit              // never: the configurations differ
-	GateAbsent             // nobody is there
-	GateSilent             // not soon: it answers nothing, and is left alone
+	GateOpen               // the link to the peer is ready
+	GateUnfit              // never: the configurations of the two ends differ
+	GateAbsent             // no process listens at the peer's address
+	GateSilent             // not soon: the peer does not reply and is in backoff
 )
 
-// Gate is the peer's, and what shut it.
+// Gate returns whether work for the peer can go on, and the code of the failure that prevents it.
 func (p *Outbound) Gate() (Gate, effects.Code) {
 	switch p.state {
 	case Ready:

@@ -6,10 +6,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// A handshake, client side: open the init connection, say hello (hello_out.go), import the first plane of ours that the
-// peer offers (the next one if that fails), ask for the buffers. Each stage has a deadline, and any failure is a fail.
+// This file is the client side of a handshake. This node opens the init connection, sends a hello (hello_out.go),
+// imports the first plane in this node's order of preference that the peer offers too (the next plane if that fails),
+// and asks for the peer's buffers. Each stage has a deadline. Any failure ends the attempt (calling.fail).
 
-// stale takes a completion, and says whether it belongs to a former attempt, or to a peer that had to go.
+// stale accounts for a completion. It reports whether the completion belongs to a former attempt or to an evicted peer.
 func (c *calling) stale(ref kernel.Ref) bool {
 	if c.p != nil {
 		c.p.owed--
@@ -23,7 +24,7 @@ func (c *calling) stale(ref kernel.Ref) bool {
 	return false
 }
 
-// OnOpened handles the completion of an Open of this room.
+// OnOpened handles the completion of an Open of this package.
 func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	c := l.calling(v, ref.Subject)
 	if c.stale(ref) {
@@ -38,7 +39,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	}
 	p := c.p
 	if ev.Code != effects.OK {
-		p.silent = 0 // Whoever listens there next is not whom it was asked of.
+		p.silent = 0 // the process that listens there next may be another than the one that was silent
 		c.fail(ev.Code, notOpened(c.p.where.Host, ev.Code))
 		p.absent = ev.Code == effects.Unreachable
 		return
@@ -49,21 +50,21 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	c.stage()
 }
 
-// OnUnanswered handles a Send of this room that got no answer.
+// OnUnanswered handles a request of a handshake that got no reply.
 func (l *Links) OnUnanswered(v *env.Env, ref kernel.Ref, code effects.Code) {
 	if c := l.calling(v, ref.Subject); !c.stale(ref) {
 		c.fail(code, HungUp(code, l.cfg.ReplyTimeout))
 	}
 }
 
-// OnReplied handles an answer to a Send of this room.
+// OnReplied handles the reply to a request of a handshake.
 func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 	c := l.calling(v, ref.Subject)
 	if c.stale(ref) {
 		return
 	}
 	c.p.conn.Answered(v.Now)
-	// What reads bytes is handed over beside c: the compiler must see that nothing of c is kept.
+	// The scratch memory is passed beside c, so that the compiler can see that nothing of c escapes.
 	//exhaustive:ignore
 	switch ref.Kind {
 	case kindHello:
@@ -75,7 +76,8 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 	}
 }
 
-// met goes on with what a hello found: who answered, what it can, and the planes that it offers, each with a blob.
+// met continues the handshake after a hello was answered: met records the incarnation that replied and the
+// capabilities, and starts to import the planes that the peer offers.
 func (c *calling) met(who effects.Incarnation, caps uint64, planes, blobs [][]byte) {
 	c.x.who, c.x.former, c.x.caps = who, who, caps
 	c.x.link.learn(c.cfg.PlaneNames, planes, blobs)
@@ -83,6 +85,7 @@ func (c *calling) met(who effects.Incarnation, caps uint64, planes, blobs [][]by
 	c.importNext()
 }
 
+// importNext requests the import of the next plane, or fails the attempt if no plane is left.
 func (c *calling) importNext() {
 	k := &c.x.link
 	if !k.left() {
@@ -124,7 +127,8 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 	c.stage()
 }
 
-// listed ends a handshake: the peer's buffers are known, and it is of use. Nothing more is said on its init connection.
+// listed completes a handshake: the peer's buffers are known, and the peer is Ready. The init connection is closed,
+// because nothing more is sent on it.
 func (c *calling) listed() {
 	v, p := c.v, c.p
 	p.conn.Close(v)

@@ -5,9 +5,10 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// The hello of LMCache's HIXL transfer channel, with our extensions: what both sides say of themselves.
+// This file has the parts of the handshake that both sides send. The handshake is that of LMCache's HIXL transfer
+// channel, with kvferry's extensions.
 
-// hello fills in what we say of ourselves at either end.
+// hello fills in what this node states about itself, as client or as server.
 func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 	*ext = protocol.HelloExt{
 		ProtoMin: VersionMin, ProtoMax: VersionMax,
@@ -33,7 +34,8 @@ func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 	}
 }
 
-// window is what both ends have. Who says nothing has one.
+// window returns the number of requests in flight that both ends support; 0 means 1. A peer that states nothing
+// supports one.
 func (c *Config) window(ext *protocol.HelloExt) uint16 {
 	if w := uint16(min(uint32(c.Window), ext.Window)); w > 1 {
 		return w
@@ -41,11 +43,11 @@ func (c *Config) window(ext *protocol.HelloExt) uint16 {
 	return 0
 }
 
-// carries is what both ends have: the most bytes of chunks in a request.
+// carries returns the largest number of chunk bytes in a request that both ends support.
 func (c *Config) carries(ext *protocol.HelloExt) uint32 { return min(c.Carries, ext.Carries) }
 
-// blobs are what a peer needs to reach our planes, and nobody but this peer: each ends with the token that the plane
-// knows it by.
+// blobs returns the import data that the given peer needs to reach this node's planes. The data of each plane ends with
+// a token by which the plane recognizes this peer, so no peer can use the data of another.
 func (c *Config) blobs(into [][]byte, peer, us effects.Incarnation) [][]byte {
 	into = into[:0]
 	for i, name := range c.PlaneNames {
@@ -55,8 +57,9 @@ func (c *Config) blobs(into [][]byte, peer, us effects.Incarnation) [][]byte {
 	return into
 }
 
+// buffers returns the list of this node's buffers.
 func (c *Config) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {
-	// The address stays on this node: our planes name pages by buffer and index.
+	// Addresses are not sent: kvferry's planes name pages by buffer and index.
 	into = append(into[:0], protocol.BufferInfo{
 		UUID: c.Buffer, Size: uint64(c.Pages) * c.PageBytes, PageSize: c.PageBytes,
 	})

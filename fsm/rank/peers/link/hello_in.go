@@ -8,9 +8,10 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// The hello of LMCache's HIXL transfer channel, with our extensions, server side.
+// This file is the server side of the handshake: the hello of LMCache's HIXL transfer channel, with kvferry's
+// extensions.
 
-// helloIn is the memory of its messages.
+// helloIn is reused memory for the messages of the server side.
 type helloIn struct {
 	init    protocol.HixlInitRequest     `snap:"scratch"`
 	mem     protocol.HixlMemInfoRequest  `snap:"scratch"`
@@ -20,14 +21,14 @@ type helloIn struct {
 	offered [][]byte                     `snap:"scratch"`
 }
 
-// A question is a message on the init channel, while it is answered.
+// question is a request on the init channel while it is being answered.
 type question struct {
 	hearing
 	ev *effects.Received
 }
 
-// OnInit answers a message on the init channel. busy counts what is kept for each class. Replaced says whose class it
-// took.
+// OnInit answers a request on the init channel. busy counts, for each fairness class, what the rank keeps for it. If
+// the hello takes the row of another inbound peer, Replaced returns that peer's class afterwards.
 func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	if ev.Request == 0 {
 		return
@@ -35,7 +36,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	q, m, wire := question{l.hearing(v), ev}, &l.in.hello, &l.cfg.Wire
 	tag, err := protocol.PeekTag(ev.Body, wire)
 	if err == nil {
-		// Nothing else is said here by a client. Renewals are for senders.
+		// A client sends no other message here. Renewals are sent to senders only.
 		//exhaustive:ignore
 		switch tag {
 		case protocol.TagHixlInitRequest:
@@ -45,7 +46,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 			}
 		case protocol.TagHixlReadyRequest:
 			if err = m.ready.Decode(ev.Body, wire); err == nil {
-				// Ready speaks of an engine connection, which only such planes have.
+				// HixlReadyRequest concerns an engine connection, which only bearer planes have.
 				if l.cfg.Bearer {
 					ok := protocol.HixlReadyResponse{OK: true}
 					q.answer(ok.Append(v.Out.Arena()))
@@ -87,7 +88,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	q.turnAway(effects.FactMalformed, effects.Malformed, why)
 }
 
-// RefuseInit answers what is nothing that a client says to us.
+// RefuseInit refuses a request on the init channel of a node that accepts no handshakes, because it is a sender.
 func (l *Links) RefuseInit(v *env.Env, ev *effects.Received) {
 	if ev.Request != 0 {
 		v.Out.Mark(Marks.InitMalformed)
@@ -134,22 +135,22 @@ func (q *question) welcome(busy []uint32) {
 	} else if cfg.Bearer {
 		v.Out.Mark(Marks.VanillaHello)
 	} else {
-		// A plain peer would now connect an engine that we do not have.
+		// A plain peer would next connect to an engine that this node does not have.
 		q.turnAwayPlain(init.LocalID)
 		return
 	}
 	q.answer(m.Append(v.Out.Arena()))
 }
 
-// list takes the asker's buffers and answers with ours.
+// list records the peer's buffers and replies with this node's buffers.
 func (q *question) list() {
 	mem, mems := &q.in.hello.mem, &q.in.hello.mems
 	switch g := q.on(q.ev.Conn); {
 	case g != nil:
 		g.listed(q.v, q.cfg, mem)
 	case mem.HasExt || !q.cfg.Bearer:
-		// It said no hello here, or none that was welcome. Plain peers are no inbound peers, and have business here
-		// only where planes serve them.
+		// The peer sent no hello on this connection, or the hello was refused. Plain peers are not inbound peers, and
+		// are served only if the planes support them.
 		q.v.Out.Mark(Marks.InitMalformed)
 		q.turnAway(effects.FactMalformed, effects.Refused, effects.Why{
 			Name: effects.Words(mem.LocalID), Field: "handshake", Ours: "HixlInitRequest first", Theirs: "HixlMemInfoRequest",
@@ -162,12 +163,12 @@ func (q *question) list() {
 	q.answer(mems.Append(q.v.Out.Arena()))
 }
 
-// answer replies with a message that was just appended to the step's arena.
+// answer replies with the message that was just appended to the step's arena.
 func (q *question) answer(arena []byte) {
 	q.v.Out.Reply(effects.Reply{Request: q.ev.Request, Body: q.v.Out.Cut(arena)})
 }
 
-// turnAway answers that a step of the handshake failed, and tells why at both ends.
+// turnAway refuses a step of the handshake. The reason is sent to the peer and reported here.
 func (q *question) turnAway(as effects.Fact, code effects.Code, why effects.Why) {
 	why.Stage = effects.StageHello
 	q.note(as, code, &why)
@@ -175,11 +176,12 @@ func (q *question) turnAway(as effects.Fact, code effects.Code, why effects.Why)
 	q.answer(m.Append(q.v.Out.Arena()))
 }
 
+// note reports a refused step of the handshake to the observer.
 func (q *question) note(as effects.Fact, code effects.Code, why *effects.Why) {
 	q.v.Out.Observe(effects.Observe{Fact: as, Code: code, ID: uint64(q.ev.Conn), Peer: why.Peer, Why: why})
 }
 
-// turnAwayPlain does so to a peer without our extensions, on planes where nothing of it could ever arrive.
+// turnAwayPlain refuses a peer without kvferry's extensions, where no plane could carry its data.
 func (q *question) turnAwayPlain(name []byte) {
 	q.v.Out.Mark(Marks.VanillaHelloRefused)
 	why := q.cfg.otherKind("lmcache, transfer_channel hixl")

@@ -7,10 +7,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// The hello of LMCache's HIXL transfer channel, with our extensions, client side. It says and reads messages alone:
-// what they found goes to met and to listed (handshake.go), which know no message.
+// This file is the client side of the handshake: the hello of LMCache's HIXL transfer channel, with kvferry's
+// extensions. The functions here build and decode messages. The results are passed to met and to listed (handshake.go),
+// which know no messages.
 
-// helloOut is the memory of its messages.
+// helloOut is reused memory for the messages of the client side.
 type helloOut struct {
 	inits   protocol.HixlInitResponse    `snap:"scratch"`
 	mems    protocol.HixlMemInfoResponse `snap:"scratch"`
@@ -20,7 +21,7 @@ type helloOut struct {
 	offered [][]byte                     `snap:"scratch"`
 }
 
-// greet says hello.
+// greet sends the hello.
 func (c *calling) greet() {
 	m := protocol.HixlInitRequest{LocalID: []byte(c.cfg.LocalID), EngineID: []byte(c.cfg.LocalID), HasExt: true}
 	c.cfg.hello(&m.Ext, c.x.us)
@@ -28,7 +29,7 @@ func (c *calling) greet() {
 	c.p.conn.Send(c.v, c.corr(kindHello), c.v.Out.Cut(m.Append(c.v.Out.Arena())))
 }
 
-// greeted reads the answer to a hello.
+// greeted handles the reply to a hello. A peer that refuses, does not fit or sends another message fails the attempt.
 func (c *calling) greeted(s *helloOut, wire *protocol.Limits, body []byte) {
 	m := &s.inits
 	c.p.silent = 0
@@ -61,8 +62,8 @@ func (c *calling) greeted(s *helloOut, wire *protocol.Limits, body []byte) {
 	c.met(effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, m.Ext.Planes, m.Ext.Blobs)
 }
 
-// greetedPlain goes on with a peer that has none of our extensions: only bearer
-// planes can serve it, by the address of its buffers alone.
+// greetedPlain continues with a peer that has none of kvferry's extensions. Only bearer planes can serve the peer, by
+// the address of its buffers alone; without a bearer plane the attempt fails.
 func (c *calling) greetedPlain() {
 	if !c.cfg.Bearer {
 		c.strange("lmcache, transfer_channel hixl")
@@ -72,14 +73,15 @@ func (c *calling) greetedPlain() {
 	c.met(effects.Incarnation{}, 0, c.cfg.PlaneNames[:1], [][]byte{nil})
 }
 
-// ask asks for the peer's buffers, and tells ours.
+// ask requests the peer's buffers and states this node's buffers.
 func (c *calling) ask() {
 	s := &c.out.hello
 	s.ours = c.cfg.buffers(s.ours)
 	m := protocol.HixlMemInfoRequest{LocalID: []byte(c.cfg.LocalID), Buffers: s.ours}
 	if c.x.Extended() {
 		m.HasExt, m.Stamps = true, protocol.Stamps{ClockNS: int64(c.v.Now), EchoNS: c.x.echo}
-		if c.cfg.Offers || c.p.where.Shares() { // Who shares may be asked to write into our pages.
+		// A peer that shares chunks may be asked to write into this node's pages.
+		if c.cfg.Offers || c.p.where.Shares() {
 			s.offered = c.cfg.blobs(s.offered, c.x.who, c.x.us)
 			m.Planes, m.Blobs = c.cfg.PlaneNames, s.offered
 		}
@@ -87,7 +89,8 @@ func (c *calling) ask() {
 	c.p.conn.Send(c.v, c.corr(kindList), c.v.Out.Cut(m.Append(c.v.Out.Arena())))
 }
 
-// told reads the peer's buffers.
+// told handles the list of the peer's buffers. The attempt fails if a buffer has pages of another size. A peer that
+// shares chunks is then asked where it takes lookups; otherwise the handshake is complete.
 func (c *calling) told(s *helloOut, wire *protocol.Limits, body []byte) {
 	m, x := &s.mems, c.x
 	if err := m.Decode(body, wire); err != nil {
@@ -118,8 +121,8 @@ func (c *calling) told(s *helloOut, wire *protocol.Limits, body []byte) {
 	c.listed()
 }
 
-// pageBytes is how large a peer's pages must be: as ours, or as all layers of a chunk. One without our extensions shows
-// by its first buffer which it has.
+// pageBytes returns the page size that the peer's buffers must have: the size of this node's pages, or the size of all
+// layers of a chunk together. A peer without extensions shows by its first buffer which of the two it uses.
 func (c *calling) pageBytes(m *protocol.HixlMemInfoResponse) uint64 {
 	x, whole := c.x, c.cfg.PageBytes*uint64(c.cfg.Layers)
 	if !x.Extended() && c.cfg.Layers > 0 && len(m.Buffers) > 0 && whole <= math.MaxUint32 {
@@ -131,7 +134,7 @@ func (c *calling) pageBytes(m *protocol.HixlMemInfoResponse) uint64 {
 	return c.cfg.PageBytes
 }
 
-// sided reads where a peer that shares takes lookups.
+// sided handles the reply that states where a peer that shares chunks takes lookups, and completes the handshake.
 func (c *calling) sided(s *helloOut, wire *protocol.Limits, body []byte) {
 	m := &s.sides
 	if err := m.Decode(body, wire); err != nil {

@@ -7,16 +7,16 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// inbounds are the peers that shook hands with us: the receiver's side of a link.
+// inbounds holds the peers that have shaken hands with this node: the receiver's side of a link.
 type inbounds struct {
 	seed     uint64
-	count    uint32 // of those with a row
-	byName   table.Index
-	byConn   table.Index `snap:"skip"` // by where they said hello
-	present  table.List  // those that are, those unseen for longest first
-	replaced int         // the class that the last hello took
-	reached  reaches     // for the receiver to take
-	plains   plains      // empty where the planes serve none
+	count    uint32      // number of inbound peers, each with a row in incarnations
+	byName   table.Index // by incarnation name
+	byConn   table.Index `snap:"skip"` // by the connection of the last hello
+	present  table.List  // the inbound peers that are present; the peer that was seen longest ago is first
+	replaced int         // class that the last hello took from another peer; 0: none
+	reached  reaches     // outcomes of attempts to reach inbound peers, for the receiver
+	plains   plains      // peers without extensions; empty if no plane serves such peers
 	hello    helloIn
 }
 
@@ -24,7 +24,8 @@ func (in *inbounds) emptied(seed uint64) inbounds {
 	return inbounds{seed: seed, byName: in.byName.Emptied(), byConn: in.byConn.Emptied()}
 }
 
-// A hearing is these, with what they need for the time of one call: nobody keeps it.
+// hearing bundles the inbound peers with the environment of the present step. It is valid for one call and must not be
+// stored.
 type hearing struct {
 	v    *env.Env
 	cfg  *Config
@@ -32,11 +33,14 @@ type hearing struct {
 	in   *inbounds
 }
 
+// hearing returns the inbound peers with the environment of the present step.
 func (l *Links) hearing(v *env.Env) hearing {
 	return hearing{v: v, cfg: &l.cfg, rows: &l.rows, in: &l.in}
 }
 
-// Inbound says which class the peer has who shook hands as who and was told that we are us; nobody else has one.
+// Inbound returns the fairness class of an inbound peer. The peer is identified by both incarnation names: the peer's
+// own name, and the name of this node that was told to this peer only. Inbound reports false if no peer with these
+// names has completed a hello. Inbound also marks the peer as seen and as having used the names.
 func (l *Links) Inbound(v *env.Env, who, us effects.Incarnation) (class int, ok bool) {
 	i := l.hearing(v)
 	h := i.find(who)
@@ -51,8 +55,8 @@ func (l *Links) Inbound(v *env.Env, who, us effects.Incarnation) (class int, ok 
 	return classOf(h), true
 }
 
-// Named says which class the peer has that shook hands by a name; 0: none did, or it was forgotten. Who says the name
-// is not known to be that peer.
+// Named returns the class of the inbound peer that shook hands under a name, or 0 if there is none or if the peer was
+// evicted. The name alone does not prove that the sender of a message is that peer.
 func (l *Links) Named(who effects.Incarnation) (class int) {
 	i := hearing{cfg: &l.cfg, rows: &l.rows, in: &l.in}
 	if h := i.find(who); h != 0 {
@@ -61,7 +65,8 @@ func (l *Links) Named(who effects.Incarnation) (class int) {
 	return 0
 }
 
-// see notes that an inbound peer is here, and that others were not heard of for long: pages are no more kept for those.
+// see marks an inbound peer as present. Peers that were silent for longer than InboundTTL become absent, and pages are
+// no longer kept free for them.
 func (i *hearing) see(h table.Handle) {
 	rows, present := &i.rows.rows, &i.in.present
 	rows.Get(h).seen = i.v.Now
@@ -75,7 +80,7 @@ func (i *hearing) see(h table.Handle) {
 	}
 }
 
-// miss notes that an inbound peer is not here.
+// miss marks an inbound peer as absent.
 func (i *hearing) miss(h table.Handle) {
 	if i.rows.rows.Listed(h) {
 		i.rows.rows.Unlink(&i.in.present, h)
@@ -83,9 +88,9 @@ func (i *hearing) miss(h table.Handle) {
 	}
 }
 
-// OnInboundLost handles the data plane's word that a peer is gone, and says which class that was; 0: none. Where
-// nothing can come of it any more (silent) it is given nothing until it shakes hands again: what it said before may
-// still be on its way, and nobody would use what it asks for.
+// OnInboundLost handles the data plane's report that a peer is gone. It returns the peer's class, or 0 if the peer is
+// unknown. If silent is set, nothing more can come of the peer's requests, and the peer is given nothing until it
+// shakes hands again: earlier requests may still arrive, but nobody would use what they ask for.
 func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation, silent bool) (class int) {
 	i := l.hearing(v)
 	h := i.find(who)
@@ -93,16 +98,18 @@ func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation, silent bool) 
 		return 0
 	}
 	i.miss(h)
-	if silent { // A link of ours to it says nothing of its own.
+	if silent { // The loss of a link of this node to the peer says nothing about the peer's own link.
 		i.rows.get(h).gone = true
 	}
 	return classOf(h)
 }
 
-// stays says until when, compared with others, an inbound peer keeps its place: one that has spoken for longer
-// (Config.SpokeFor). Anybody can say hello in one name after the other, without hearing what it is told: such inbound
-// peers make room for one another first, and for who has business here last. It is bounded, so that former lives of
-// peers make room for present ones that have said hello only.
+// stays returns the time by which inbound peers are compared when one must be replaced; the earliest is replaced first.
+// A peer that has used the name that it was given counts as seen later by Config.SpokeFor.
+//
+// The reason is that any host can send hellos under one name after another without reading the replies. Peers that have
+// only sent a hello replace each other first, before they replace peers that use the link. SpokeFor is bounded, so that
+// former incarnations of peers make room for present ones that have only sent a hello.
 func (i *hearing) stays(g *Incarnation) effects.Time {
 	if g.spoke {
 		return g.seen.Add(i.cfg.SpokeFor)
@@ -110,9 +117,10 @@ func (i *hearing) stays(g *Incarnation) effects.Time {
 	return g.seen
 }
 
-// InboundLen is the number of inbound peers known.
+// InboundLen returns the number of inbound peers.
 func (l *Links) InboundLen() int { return int(l.in.count) }
 
+// find returns the row of the inbound peer with a name, or zero.
 func (i *hearing) find(who effects.Incarnation) table.Handle {
 	for p := i.in.byName.Seek(table.Hash(i.in.seed, who[:])); p.Found(); p = i.in.byName.Next(p) {
 		if i.rows.get(p.Handle()).who == who {
@@ -122,8 +130,10 @@ func (i *hearing) find(who effects.Incarnation) table.Handle {
 	return 0
 }
 
-// admit makes room for an inbound peer: the one unseen for longest goes (stays), if it has no pages
-// here and nothing is kept for it; two inbound peers in one class would wait for each other.
+// admit returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admit replaces
+// the peer for which stays returns the earliest time. The replaced peer must have no pages here, and nothing may be
+// kept for it, because two inbound peers in the same class would wait for each other. admit returns zero if no peer can
+// be replaced.
 func (i *hearing) admit(who effects.Incarnation, busy []uint32) table.Handle {
 	if h := i.find(who); h != 0 {
 		i.see(h)
@@ -144,7 +154,7 @@ func (i *hearing) admit(who effects.Incarnation, busy []uint32) table.Handle {
 	return h
 }
 
-// oldest is the inbound peer that makes room for another, or zero.
+// oldest returns the inbound peer that can be replaced first, or zero if none can be replaced.
 func (i *hearing) oldest(busy []uint32) (oldest table.Handle) {
 	for slot := range i.rows.rows.Slots() {
 		h := i.rows.rows.At(slot)
@@ -160,7 +170,7 @@ func (i *hearing) oldest(busy []uint32) (oldest table.Handle) {
 	return oldest
 }
 
-// replace ends what is known of an inbound peer, and leaves its class to another.
+// replace removes an inbound peer and frees its class for another.
 func (i *hearing) replace(h table.Handle) {
 	was := i.rows.get(h).who
 	i.unreach(h)
@@ -173,13 +183,14 @@ func (i *hearing) replace(h table.Handle) {
 	i.rows.exit(h)
 }
 
-// Replaced says, once, which class the last hello took from its inbound peer for another one; 0 if none.
+// Replaced returns the class that the last hello took from another inbound peer, or 0 if there is none. It reports a
+// class once.
 func (l *Links) Replaced() (class int) {
 	class, l.in.replaced = l.in.replaced, 0
 	return class
 }
 
-// met notes what a hello found: what the inbound peer calls itself, and what it can.
+// met records the readable name and the capabilities that an inbound peer stated in its hello.
 func (g *Incarnation) met(name []byte, caps uint64) {
 	g.caps = caps
 	if g.name != string(name) {
@@ -187,9 +198,12 @@ func (g *Incarnation) met(name []byte, caps uint64) {
 	}
 }
 
-// said notes on which connection an inbound peer says hello, and when by its clock: what comes there next is its word.
-// A hello may be read after one that was written later, on a newer connection: the older connection was given up, and
-// the newer one stays. The next hello is compared with the older one: a wrong stamp keeps nobody out for long.
+// said records the connection on which an inbound peer sent its hello, and the peer's clock at that time. Later
+// messages on the connection are attributed to the peer.
+//
+// A hello may be handled after a hello that was sent later on a newer connection. The older connection was given up by
+// the peer, so the newer one stays. The next hello is compared with the older stamp, so that a wrong stamp does not
+// lock a peer out for long.
 func (i *hearing) said(h table.Handle, conn effects.Conn, clock int64) {
 	g := i.rows.get(h)
 	older := conn != 0 && clock != 0 && clock < g.hello
@@ -205,8 +219,9 @@ func (i *hearing) said(h table.Handle, conn effects.Conn, clock int64) {
 	}
 }
 
-// on is the inbound peer that said hello on a connection. Of some that did so on the same one, it is the one in the
-// first row: which of their hellos came last says nothing of who has the connection.
+// on returns the inbound peer that sent a hello on a connection, or nil. If several peers did so on the same
+// connection, on returns the peer with the first row, because the order of the hellos does not show which peer owns the
+// connection.
 func (i *hearing) on(conn effects.Conn) *Incarnation {
 	var first table.Handle
 	for p := i.in.byConn.Seek(uint64(conn)); p.Found(); p = i.in.byConn.Next(p) {

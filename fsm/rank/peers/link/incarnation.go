@@ -6,75 +6,79 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An Incarnation is one life of a peer: one that we call, from when it is wanted until it is evicted, or one that shook
-// hands with us, until another takes its place. Both directions have their rows in one table, so each has a class of
-// its own in the fairness tables: the number of its row. Class 0 is nobody's, and behind the rows' come those of peers
-// without our extensions.
+// Incarnation is what is known of one incarnation of a peer. An outbound peer has an Incarnation from when it is wanted
+// until it is evicted. An inbound peer has an Incarnation from its hello until another inbound peer replaces it. Both
+// directions share one table, so that each peer and direction has a fairness class of its own: the number of its row.
+// Class 0 belongs to no peer. The classes after those of the rows belong to peers without kvferry's extensions.
 //
-// An inbound one is who knows the name that it has for us and the one that we have for it, each of which was told to
-// the other only. Who says hello in another name is another one, and learns another name of ours.
+// An inbound peer is identified by two names: the name that the peer uses towards this node, and the name that this
+// node uses towards the peer. Each name was told to the other end only. A hello under another name belongs to another
+// peer, which is given another name of this node (rule M2).
 type Incarnation struct {
-	who     effects.Incarnation // its name for us; of one that we call, once it is met
-	us      effects.Incarnation // what it knows us by
-	former  effects.Incarnation // its name for us when it was met last, also if the link is down
-	name    string              // what it calls itself, for people
-	caps    uint64
-	echo    int64  // its newest stamp that we saw
-	anchor  anchor // zero: nothing ties the clocks together
-	buffers []effects.Buffer
-	link    Link // to its pages
+	// The name that the peer uses towards this node; of an outbound peer, known once the hello was answered.
+	who     effects.Incarnation
+	us      effects.Incarnation // the name that this node uses towards the peer
+	former  effects.Incarnation // the value of who at the last completed hello; kept when the link fails
+	name    string              // the peer's readable name
+	caps    uint64              // capabilities (protocol.Cap...)
+	echo    int64               // the newest clock stamp of the peer
+	anchor  anchor              // relation of the two clocks; zero: none is known (M4)
+	buffers []effects.Buffer    // the buffers that the peer listed
+	link    Link                // the data-plane link to the peer's pages
 
-	peer  table.Handle // of one that we call; zero: it calls us
-	seen  effects.Time `snap:"skip"` // decides only when more peers come than there is room for
-	spoke bool         // in the name that it was told
-	conn  effects.Conn // on which it said hello last
-	hello int64        // the stamp of that hello; 0: it had none
-	gone  bool         // its link to our pages is
+	peer  table.Handle // the Outbound; zero: an inbound peer
+	seen  effects.Time `snap:"skip"` // inbound: when the peer was seen last; only matters when the table is full
+	spoke bool         // inbound: the peer has sent a message under the name that it was given
+	conn  effects.Conn // inbound: the connection of the last hello
+	hello int64        // inbound: the clock stamp of that hello; 0: it had none
+	gone  bool         // inbound: the peer's link to this node's pages is lost
 
-	geometry []uint64 // what lies in which of its pages, as it said
+	geometry []uint64 // what lies in which page of the peer, as the peer stated
 
-	layers  uint32 // of one that we call: of its chunks, where each has a page of its own
-	chunks  bool   // likewise: its pages have all layers of a chunk, and ours one
-	window  uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one
-	carries uint32 // likewise: most bytes of chunks in a request to its alloc port
+	layers  uint32 // outbound: number of layers of a chunk, if the peer has a page for each layer
+	chunks  bool   // outbound: the peer's pages hold all layers of a chunk, and this node's pages one
+	window  uint16 // outbound: requests in flight on one connection to the alloc port; 0 means 1
+	carries uint32 // outbound: largest number of chunk bytes in a request to the alloc port
 }
 
 func (x *Incarnation) inbound() bool { return x.peer == 0 }
 
-// Link returns what a transfer needs: zero if there is no link.
+// Link returns the link and the peer's incarnation, as a transfer needs them. The link is zero if there is none.
 func (x *Incarnation) Link() (effects.Link, effects.Incarnation) { return x.link.id, x.who }
 
-// Us is what it knows us by.
+// Us returns the name by which the peer knows this node.
 func (x *Incarnation) Us() effects.Incarnation { return x.us }
 
-// Extended says whether it speaks our extensions.
+// Extended reports whether the peer speaks kvferry's extensions.
 func (x *Incarnation) Extended() bool { return x.who != effects.Incarnation{} }
 
-// Commits says whether it takes commits.
+// Commits reports whether the peer accepts commits.
 func (x *Incarnation) Commits() bool { return x.caps&protocol.CapCommit != 0 }
 
-// Withdrawals says whether it takes withdrawals of offers.
+// Withdrawals reports whether the peer accepts withdrawals of offers.
 func (x *Incarnation) Withdrawals() bool { return x.caps&protocol.CapPull != 0 }
 
-// Leases says whether it keeps to leases.
+// Leases reports whether the peer keeps to leases (rule M4).
 func (x *Incarnation) Leases() bool { return x.caps&protocol.CapLease != 0 }
 
-// Recalls says whether it answers which chunks of its own may be read back.
+// Recalls reports whether the peer answers which of its chunks may be read back.
 func (x *Incarnation) Recalls() bool { return x.caps&protocol.CapRecall != 0 }
 
-// Layers is how many layers a chunk of its has, each in a page of its own; 0: a page has a whole chunk.
+// Layers returns the number of layers of the peer's chunks if each layer has a page of its own, and 0 if a page holds a
+// whole chunk.
 func (x *Incarnation) Layers() uint32 { return x.layers }
 
-// Chunks says whether its pages have all layers of a chunk while ours have one layer each.
+// Chunks reports whether the peer's pages hold all layers of a chunk while this node's pages hold one layer each.
 func (x *Incarnation) Chunks() bool { return x.chunks }
 
-// Geometry is what lies in which of its pages, as it said; none if it takes no registrations. Nobody keeps it.
+// Geometry returns what lies in which page of the peer, as the peer stated, or nothing if the peer accepts no
+// registrations. The result must not be stored.
 func (x *Incarnation) Geometry() []uint64 { return x.geometry }
 
-// Carries is how many bytes of chunks a request to its alloc port may carry, at the most.
+// Carries returns the largest number of chunk bytes that a request to the peer's alloc port may carry.
 func (x *Incarnation) Carries() uint32 { return x.carries }
 
-// PageBytes is how large its pages are; zero if it listed none.
+// PageBytes returns the size of the peer's pages, or zero if the peer listed no buffer.
 func (x *Incarnation) PageBytes() uint64 {
 	if len(x.buffers) > 0 {
 		return x.buffers[0].PageBytes
@@ -82,30 +86,30 @@ func (x *Incarnation) PageBytes() uint64 {
 	return 0
 }
 
-// TakesLayers says whether it takes them one by one.
+// TakesLayers reports whether the peer accepts single layers of a chunk.
 func (x *Incarnation) TakesLayers() bool { return x.caps&protocol.CapLayers != 0 }
 
-// Stamps are those of a message to it now.
+// Stamps returns the clock stamps for a message that is sent to the peer now.
 func (x *Incarnation) Stamps(now effects.Time) protocol.Stamps {
 	return protocol.Stamps{ClockNS: int64(now), EchoNS: x.echo}
 }
 
-// Seen notes the stamp of a message of it.
+// Seen records the clock stamp of a message from the peer.
 func (x *Incarnation) Seen(s protocol.Stamps) {
 	if s.ClockNS != 0 {
 		x.echo = s.ClockNS
 	}
 }
 
-// Gone says that its link to our pages is, and that it has not shaken hands since: it is given nothing. What it gives
-// back is taken.
+// Gone reports whether the peer's link to this node's pages was lost and no handshake followed. Such a peer is given
+// nothing, but what it returns is accepted.
 func (x *Incarnation) Gone() bool { return x.gone }
 
-// Listed says whether it told its buffers. One that calls us and whose words crossed those of a former connection may
-// not have.
+// Listed reports whether the peer has listed its buffers. An inbound peer may not have done so if its messages crossed
+// those of a former connection.
 func (x *Incarnation) Listed() bool { return len(x.buffers) > 0 }
 
-// FirstBuffer is the one that it listed first; zero if it listed none.
+// FirstBuffer returns the buffer that the peer listed first, or zero if it listed none.
 func (x *Incarnation) FirstBuffer() effects.BufferID {
 	if len(x.buffers) > 0 {
 		return x.buffers[0].ID
@@ -113,7 +117,7 @@ func (x *Incarnation) FirstBuffer() effects.BufferID {
 	return effects.BufferID{}
 }
 
-// Buffer finds one of its buffers.
+// Buffer returns the peer's buffer with an identifier.
 func (x *Incarnation) Buffer(id effects.BufferID) (effects.Buffer, bool) {
 	for _, b := range x.buffers {
 		if b.ID == id {

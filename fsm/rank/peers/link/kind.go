@@ -5,12 +5,13 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A hello may meet another kind of program: LMCache with its own transfer channels, or nothing that answers. Most of
-// them have a REP socket there, and one that cannot read a hello answers nothing and serves nobody any more until it is
-// restarted: a defect of theirs that we cannot mend, only not repeat. So who was found to be of another kind is asked
-// again after UnfitBackoff only, and who never answered a hello after ever longer times up to that.
+// A hello may reach another kind of program: LMCache with a transfer channel of LMCache's own, or a process that does
+// not reply. Most of these programs have a REP socket at the port. If the program cannot decode a hello, the REP socket
+// does not reply, and serves no client any more until the process is restarted. kvferry cannot repair this defect and
+// must not trigger the defect repeatedly. A peer that was recognized as another kind is therefore asked again only
+// after UnfitBackoff, and a peer that has never replied to a hello is asked after growing delays up to that time.
 
-// otherKind says which two kinds met.
+// otherKind returns the explanation that two different kinds of program met.
 func (c *Config) otherKind(theirs string) effects.Why {
 	return effects.Why{
 		Field: "kind", Ours: "kvferry, transfer_channel " + listed(c.PlaneNames), Theirs: theirs,
@@ -18,15 +19,15 @@ func (c *Config) otherKind(theirs string) effects.Why {
 	}
 }
 
-// strange gives up a peer that is of another kind.
+// strange fails the attempt because the peer is of another kind.
 func (c *calling) strange(theirs string) {
 	c.v.Out.Mark(Marks.OtherKind)
 	c.p.alien = true
 	c.fail(effects.Unsupported, c.cfg.otherKind(theirs))
 }
 
-// refused ends a handshake whose answer was not the one that belongs there: another kind's, a word that the step
-// failed, or nonsense.
+// refused fails a handshake after a reply that is not the expected message. The reply may be a message of another kind
+// of program, a statement that the step failed, or malformed.
 func (c *calling) refused(
 	m *protocol.HixlReadyResponse, wire *protocol.Limits, body []byte, err error, otherwise effects.Code,
 ) {
@@ -46,7 +47,8 @@ func (c *calling) refused(
 		return
 	}
 	why := Undecodable(err)
-	if len(body) == 0 && c.p.state == Greeting { // So every other channel of a node, and LMCache, answer a hello.
+	// Every other channel of a node, and LMCache, reply to a hello with an empty message.
+	if len(body) == 0 && c.p.state == Greeting {
 		why.Remedy = "what listens there takes no hello, or failed: check that this is the peer's pd_peer_init_port, and " +
 			"not its pd_peer_alloc_port; its log says more"
 	}

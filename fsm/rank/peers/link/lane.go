@@ -7,22 +7,22 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Lane is one connection to the peer's alloc port. To a peer that shares there is one lane, to where it takes lookups,
-// which is LaneAlloc here. Commits have a lane of their own, which stays in lockstep: they free
-// the memory that the allocations before them wait for. On the other one several requests may be in flight, as both
-// ends said in their hellos.
+// Lane identifies a connection to the peer's alloc port. The allocation lane carries as many requests in flight as both
+// ends stated in their hellos. Commits have a lane of their own with one request in flight, because commits free the
+// memory that the allocation requests before them wait for. To a peer that shares chunks there is one lane, LaneAlloc,
+// which leads to where the peer takes lookups.
 type Lane uint8
 
-// Lanes of a peer.
+// The lanes of a peer. Lanes is the number of lanes.
 const (
 	LaneAlloc Lane = iota
 	LaneCommit
 	Lanes
 )
 
-// Take returns the lane's connection if the peer is Ready and one more request may
-// be in flight on it; the caller sends one. Otherwise it opens the lane if need be
-// and returns zero: the peer shows up in Changed when there is something to take.
+// Take returns the connection of a lane if the peer is Ready and one more request may be in flight on the lane. The
+// caller then sends one request. Otherwise Take returns zero, and opens the lane if it is not open. The peer is
+// reported by Changed when the lane is worth another try.
 func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 	c := l.calling(v, h)
 	lane := &c.p.lanes[which]
@@ -50,7 +50,7 @@ func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 	return lane.id
 }
 
-// laneAddr returns the channel of the peer's lanes, and where the peer takes them.
+// laneAddr returns the channel of the peer's lanes and the address at which the peer accepts them.
 func (c *calling) laneAddr() (effects.Channel, effects.Addr) {
 	at := effects.Addr{Host: c.p.where.Host, Port: c.p.where.AllocPort}
 	switch {
@@ -62,7 +62,7 @@ func (c *calling) laneAddr() (effects.Channel, effects.Addr) {
 	return effects.ChannelAlloc, at
 }
 
-// Open says whether Take would return a connection now; it opens the lane if need be.
+// Open reports whether Take would return a connection now. Open opens the lane if it is not open.
 func (l *Links) Open(v *env.Env, h table.Handle, which Lane) bool {
 	p := l.out.peers.Get(h)
 	if lane := &p.lanes[which]; lane.id != 0 {
@@ -72,10 +72,10 @@ func (l *Links) Open(v *env.Env, h table.Handle, which Lane) bool {
 	return false
 }
 
-// Lane is what is known of a lane's connection, to look at now: nobody keeps it.
+// Lane returns the connection of a lane. The result is valid during the current call and must not be stored.
 func (l *Links) Lane(h table.Handle, which Lane) *Conn { return &l.out.peers.Get(h).lanes[which] }
 
-// Untake ends what Take began: the answer came.
+// Untake ends a request that began with Take, because its reply arrived.
 func (l *Links) Untake(v *env.Env, h table.Handle, which Lane, conn effects.Conn) {
 	p := l.out.peers.Get(h)
 	if p == nil || p.lanes[which].id != conn {
@@ -85,19 +85,21 @@ func (l *Links) Untake(v *env.Env, h table.Handle, which Lane, conn effects.Conn
 	l.out.changed.add(h, p)
 }
 
-// CloseTaken closes the lane if conn is still its connection, because its request failed: so no late answer can arrive.
-// Whoever waits for an answer on it gets Unanswered.
+// CloseTaken closes the lane if conn is still its connection, because a request on the lane failed. No late reply can
+// arrive afterwards (rule M6). All requests in flight on the lane end as Unanswered.
 func (l *Links) CloseTaken(v *env.Env, h table.Handle, which Lane, conn effects.Conn) {
 	if c := l.calling(v, h); c.p != nil && c.p.lanes[which].id == conn {
 		c.closeLane(which)
 	}
 }
 
+// closeLane closes the connection of a lane. Requests that wait for the peer are examined again.
 func (c *calling) closeLane(which Lane) {
 	c.p.lanes[which].Close(c.v)
 	c.change()
 }
 
+// laneOpened handles the completion of the opening of a lane. A failure fails the peer.
 func (c *calling) laneOpened(ref kernel.Ref, ev *effects.Opened) {
 	c.p.lanes[ref.Kind-kindOpenLane].Opened(c.v, ev, ref)
 	if ev.Code != effects.OK {

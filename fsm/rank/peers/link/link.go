@@ -7,21 +7,22 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/env"
 )
 
-// A Link is what we have of a peer's data planes, in either direction: those that both ends have, which of them is
-// being imported, and the link that came of it.
+// Link is the state of the data-plane connection to a peer, in either direction: the planes that both ends have, the
+// plane that is being imported, and the resulting link.
 //
-// What the end of an import means is its user's to say. To a peer that we send to it is a stage of the handshake: the
-// peer counts its completions and attempts, sets a deadline, and fails as a whole. One that sends to us is linked when
-// its first offer comes, without a deadline, and what waits for it is told (reach.go): there the Link itself counts.
+// The two directions handle the end of an import differently. To an outbound peer the import is a stage of the
+// handshake: the Outbound counts completions and attempts, sets a deadline, and fails as a whole. To an inbound peer
+// the link is made when the first offer arrives, without a deadline, and the outcome is reported to the receiver
+// (reach.go). There the Link itself counts completions and attempts.
 type Link struct {
 	state   linkState
-	attempt uint64 // inbound: of all that had this slot; the completion of a former one is stale
-	owed    bool   // inbound: a completion is outstanding
-	id      effects.Link
-	plane   int // which of offers is being imported
-	planes  []byte
-	offers  []offer
-	tried   string // planes that could not be connected in this attempt
+	attempt uint64       // inbound: number of the attempt, across all users of the slot; earlier completions are stale
+	owed    bool         // inbound: a completion is outstanding
+	id      effects.Link // the link, or zero
+	plane   int          // index into offers of the plane that is being imported
+	planes  []byte       // the import data that offers refer to
+	offers  []offer      // the planes that both ends have, in this node's order of preference
+	tried   string       // planes that could not be connected in this attempt, with their errors
 }
 
 type linkState uint8
@@ -32,18 +33,19 @@ const (
 	linked
 )
 
-// An offer is a plane that both ends have, with the peer's blob in Link.planes.
+// offer is a plane that both ends have. The peer's import data is Link.planes[from:to].
 type offer struct {
-	ours     int
+	ours     int // index into Config.PlaneNames
 	from, to int
 }
 
-// emptied is a Link without anything, in the same memory. Attempts go on.
+// emptied returns a Link without planes in the same memory. The attempt number continues, so that completions of former
+// attempts stay recognizable.
 func (k *Link) emptied() Link {
 	return Link{attempt: k.attempt, planes: k.planes[:0], offers: k.offers[:0]}
 }
 
-// learn finds the planes that both ends have, the one that we prefer first.
+// learn records the planes that both ends have, in this node's order of preference.
 func (k *Link) learn(ours, theirs, blobs [][]byte) {
 	k.planes, k.offers = k.planes[:0], k.offers[:0]
 	for i, name := range ours {
@@ -57,13 +59,13 @@ func (k *Link) learn(ours, theirs, blobs [][]byte) {
 	}
 }
 
-// begin starts anew, with the first plane.
+// begin starts an attempt with the first plane.
 func (k *Link) begin() { k.state, k.plane, k.tried = linking, 0, "" }
 
-// left says whether there is a plane to try.
+// left reports whether there is another plane to try.
 func (k *Link) left() bool { return k.plane < len(k.offers) }
 
-// try asks for the import of the plane whose turn it is. corr is the one that Imported will name.
+// try requests the import of the current plane. The completion (Imported) will name corr.
 func (k *Link) try(v *env.Env, corr effects.Corr, ours [][]byte, who, us effects.Incarnation) {
 	o := k.offers[k.plane]
 	v.Out.Import(effects.Import{
@@ -71,7 +73,7 @@ func (k *Link) try(v *env.Env, corr effects.Corr, ours [][]byte, who, us effects
 	})
 }
 
-// failed adds the plane, which could not be connected, to those of this attempt. The next one has its turn.
+// failed records that the current plane could not be connected, and moves on to the next plane.
 func (k *Link) failed(ours [][]byte, code effects.Code) {
 	this := effects.Words(ours[k.offers[k.plane].ours]) + " (" + code.String() + ")"
 	if k.tried != "" {

@@ -1,10 +1,25 @@
-// Package link knows the peers of a rank: it finds them, shakes hands, negotiates, notices a new incarnation, and comes
-// back with growing, jittered delays. One that we call is an Outbound; what is known of an incarnation, whoever called,
-// is its Incarnation. An inbound peer that offers pages is reached through a plane that the receiver imports in turn.
+// Package link manages the connections of a rank to peers. The package connects to a peer's address, performs the
+// handshake, negotiates the protocol version and the data plane, detects a new incarnation of the peer, and reconnects
+// with growing, jittered delays.
 //
-// A flow may rely on this: what was asked of one incarnation is never answered by another; a link that is ready is one
-// to the incarnation that shook hands; a peer that anybody wants (Want) is kept; and an inbound peer for whom something
-// is kept does not give way to another.
+// The package distinguishes two directions. An Outbound is a peer that this node connects to. An inbound peer is a peer
+// that has shaken hands with this node. What is known of an incarnation of a peer is kept in an Incarnation, in one
+// table for both directions. If an inbound peer offers pages, this node reaches the pages through a data plane of the
+// peer, which it imports when the first offer arrives (reach.go).
+//
+// A flow may rely on the following:
+//
+//   - A request that was sent to one incarnation is never answered by another (rules M2 and M6 in docs/safety.md).
+//   - A link that is ready leads to the incarnation that completed the handshake.
+//   - A peer stays in the table as long as a caller wants it (Want).
+//   - An inbound peer for which the rank keeps something is not replaced by another inbound peer.
+//
+// Example: a sender has a put for a new receiver and calls Want. The state of the Outbound becomes Opening while the
+// init connection is opened, Greeting after the hello was sent, Importing while the data plane connects, Listing while
+// the receiver is asked for buffers, and then Ready. Changed now returns the peer, and the flow calls Take to get a
+// connection for an allocation request. Later the receiver restarts and the data plane reports the lost link. The link
+// fails, the state becomes Backoff, and a timer starts the next handshake, which finds another incarnation of the
+// receiver. A completion of the first attempt that arrives now is stale and is ignored.
 package link
 
 import (
@@ -14,7 +29,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Version is the range of our extensions that this code speaks.
+// The range of versions of kvferry's protocol extensions that this code speaks.
 const (
 	VersionMin = 3
 	VersionMax = 3
@@ -22,55 +37,60 @@ const (
 
 // Config is the part of the rank's configuration that links need.
 type Config struct {
-	LocalID      string
-	Layout       protocol.Layout
-	PageBytes    uint64
-	Pages        uint32
-	Buffer       protocol.UUID
-	Device       protocol.UUID // of a second buffer, of DevicePages; zero: there is none
-	DevicePages  uint32
-	Key          identity.Key // of this life: our names, and what peers prove themselves with on our planes
-	PlaneNames   [][]byte
-	PlaneBlobs   [][]byte // what is the same for all peers
-	Bearer       bool     // the planes serve peers without our extensions
-	Offers       bool     // we offer pages: peers need our planes' blobs
-	Renews       bool     // we take renewals of what we lent
-	Recalls      bool     // we answer which chunks of ours may be read back
-	Layers       uint32   // of a chunk, each in a page of its own; 0: a page has a whole chunk
-	TakesLayers  bool     // also one by one
-	Lookup       []byte   // host:port where peers ask which chunks we share; empty: we share none
-	Lookups      uint16   // questions at a time to a peer that shares
-	Geometry     []uint64 // what lies in which of our pages; none: nobody registers blocks here
-	Registers    uint16   // with Geometry: registrations at a time with one peer
-	Carries      uint32   // most bytes of chunks in a request to an alloc port, where both ends have it; 0: none
-	Window       uint16   // requests at a time on one connection to an alloc port, where both ends have it; 0 is 1
-	DriftPPM     uint32
-	ReplyTimeout effects.Duration
-	BackoffMin   effects.Duration
-	BackoffMax   effects.Duration
-	UnfitBackoff effects.Duration // for peers of another kind
-	PeersMax     uint32           // in each direction
-	Directions   uint32           // 1, or 2 where peers that we send to and such that send to us are of one rank
-	InboundTTL   effects.Duration // an inbound peer unheard of for so long keeps no pages from others
-	LeftoversMax uint32           // completions of former attempts at a peer beyond which none is begun
-	PlainsMax    uint32           // peers without our extensions at a time, each with a class of its own
-	SpokeFor     effects.Duration // how much longer an inbound peer keeps its place once it has spoken
-	Wire         protocol.Limits
+	LocalID string // LMCache's local_id, sent in handshakes
+	// Layout of a chunk, or of one layer if Layers is set; both ends must agree.
+	Layout      protocol.Layout
+	PageBytes   uint64        // size of a page
+	Pages       uint32        // number of pages of the buffer
+	Buffer      protocol.UUID // identifier of the buffer
+	Device      protocol.UUID // identifier of a second buffer with DevicePages pages; zero: there is none
+	DevicePages uint32
+	Key         identity.Key // of this incarnation: derives the names of this node and the tokens of its planes
+	PlaneNames  [][]byte     // the data planes of this node, in order of preference
+	PlaneBlobs  [][]byte     // for each plane, the part of the import data that is the same for all peers
+	Bearer      bool         // the planes serve peers without kvferry's extensions
+	Offers      bool         // this node offers pages, so peers need the import data of its planes
+	Renews      bool         // this node accepts renewals of its read leases
+	Recalls     bool         // this node answers which of its chunks may be read back
+	// Number of layers of a chunk, if each has a page of its own; 0: a page holds a whole chunk.
+	Layers      uint32
+	TakesLayers bool     // this node also accepts single layers
+	Lookup      []byte   // host:port for lookups of shared chunks; empty: this node shares none
+	Lookups     uint16   // lookups in flight at a peer that shares chunks
+	Geometry    []uint64 // what lies in which page of this node; empty: no blocks are registered here
+	Registers   uint16   // with Geometry: registrations in flight at one peer
+	// Largest number of chunk bytes in an allocation request, if both ends support it; 0: none.
+	Carries uint32
+	// Requests in flight on one connection to an alloc port, if both ends support it; 0 means 1.
+	Window       uint16
+	DriftPPM     uint32           // bound on the drift between the clocks of two nodes, in millionths (rule M4)
+	ReplyTimeout effects.Duration // limit for each stage of a handshake
+	BackoffMin   effects.Duration // smallest delay before the next attempt after a failure
+	BackoffMax   effects.Duration // largest delay between attempts
+	UnfitBackoff effects.Duration // delay for peers of another kind (kind.go)
+	PeersMax     uint32           // largest number of peers in each direction
+	Directions   uint32           // 1, or 2 if the rank has both outbound and inbound peers
+	InboundTTL   effects.Duration // an inbound peer that was silent for longer keeps no pages from the rest
+	LeftoversMax uint32           // with more completions of former attempts than this, no new attempt begins
+	// Number of peers without extensions at a time, each with a fairness class of its own.
+	PlainsMax uint32
+	SpokeFor  effects.Duration // how much longer an inbound peer keeps its row once it has used its name
+	Wire      protocol.Limits
 }
 
-// Links is the room: whom we call, who calls us, and the one table of what is known of either. Its methods are what
-// others ask of it; what they do is done by its parts, each of which alone touches what it has.
+// Links holds the outbound peers, the inbound peers, and the table with the incarnations of both. The methods of Links
+// are the interface for the rest of the rank; each part is modified only by its own methods.
 type Links struct {
 	cfg  Config       `snap:"share"`
-	rows incarnations // of both
+	rows incarnations // incarnations of both directions
 	out  outbounds
 	in   inbounds
 }
 
-// New returns the room without any peer. seed is a secret of this rank.
+// New returns Links without any peer. The seed is a secret of this rank.
 func New(cfg Config, seed uint64) Links { return new(Links).Emptied(cfg, seed) }
 
-// Emptied returns what New does, in the memory of l, which is not used any more.
+// Emptied returns the same as New, but reuses the memory of l, which must not be used afterwards.
 func (l *Links) Emptied(cfg Config, seed uint64) Links {
 	e := Links{
 		cfg: cfg, rows: l.rows.emptied(int(cfg.PeersMax * cfg.Directions)),
@@ -82,16 +102,18 @@ func (l *Links) Emptied(cfg Config, seed uint64) Links {
 	return e
 }
 
-// Of is what is known of the life of a peer that we call, to look at now: nobody keeps it.
+// Of returns what is known of the incarnation of an outbound peer. The result is valid during the current call and must
+// not be stored.
 func (l *Links) Of(peer table.Handle) *Incarnation { return l.rows.get(l.out.peers.Get(peer).row) }
 
-// OfClass is who has a class, or nil; to look at now as well.
+// OfClass returns the incarnation that has a fairness class, or nil if there is none. The result must not be stored.
 func (l *Links) OfClass(class int) *Incarnation { return l.rows.get(l.rows.ofClass(class)) }
 
-// Classes is the number of fairness classes: those of incarnations, nobody's, and those of peers without extensions.
+// Classes returns the number of fairness classes: class 0, which belongs to no peer, the classes of incarnations, and
+// the classes of peers without extensions.
 func (l *Links) Classes() int { return l.rows.firstPlain() + len(l.in.plains) }
 
-// Who is the peer of a class; zero if there is none.
+// Who returns the peer that has a class, or zero if there is none.
 func (l *Links) Who(class int) effects.Incarnation {
 	if x := l.OfClass(class); x != nil {
 		return x.who
@@ -99,7 +121,7 @@ func (l *Links) Who(class int) effects.Incarnation {
 	return effects.Incarnation{}
 }
 
-// Name is what the peer of a class calls itself, for people.
+// Name returns the readable name that the peer of a class stated, or "" if there is no such peer.
 func (l *Links) Name(class int) string {
 	if x := l.OfClass(class); x != nil {
 		return x.name
@@ -107,7 +129,7 @@ func (l *Links) Name(class int) string {
 	return ""
 }
 
-// ByLink is the peer that a link leads to, or zero.
+// ByLink returns the outbound peer that a link leads to, or zero.
 func (l *Links) ByLink(link effects.Link) table.Handle {
 	if x := l.rows.get(l.rows.behind(link)); x != nil {
 		return x.peer

@@ -6,18 +6,18 @@ import "github.com/kvferry/kvferry/effects"
 //
 //kvferry:table
 var Marks = effects.NewMarks[struct {
-	InitMalformed       effects.Mark
-	VanillaHello        effects.Mark
-	VanillaHelloRefused effects.Mark
-	HelloRefused        effects.Mark
-	HandshakeTimeout    effects.Mark
-	RefusedByPeer       effects.Mark
-	PlaneFailed         effects.Mark
-	StaleCompletion     effects.Mark
-	LinkLost            effects.Mark
-	PeerEvicted         effects.Mark
-	ConnectPutOff       effects.Mark
-	OtherKind           effects.Mark
-	HelloOlder          effects.Mark
-	SharesNothing       effects.Mark
+	InitMalformed       effects.Mark // a message on the init channel was not a valid request of a handshake
+	VanillaHello        effects.Mark // a peer without extensions was welcomed
+	VanillaHelloRefused effects.Mark // a peer without extensions was refused
+	HelloRefused        effects.Mark // a hello with extensions was refused
+	HandshakeTimeout    effects.Mark // a stage of a handshake took too long
+	RefusedByPeer       effects.Mark // the peer refused a step of the handshake
+	PlaneFailed         effects.Mark // a data plane could not be imported
+	StaleCompletion     effects.Mark // a completion of a former attempt arrived
+	LinkLost            effects.Mark // a data-plane link ended
+	PeerEvicted         effects.Mark // an outbound peer made room for another
+	ConnectPutOff       effects.Mark // a handshake waited for completions of former attempts
+	OtherKind           effects.Mark // another kind of program was recognized
+	HelloOlder          effects.Mark // a hello was handled after a newer hello of the same peer
+	SharesNothing       effects.Mark // a lookup address was requested, but this node shares no chunks
 }](0)

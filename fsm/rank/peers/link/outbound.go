@@ -6,55 +6,56 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Where is a receiver's address: host and ports, compared one by one.
+// Where is the address of a receiver: a host and two ports, compared for equality.
 type Where struct {
 	Host      string
 	InitPort  uint16
-	AllocPort uint16 // 0: it shares, and says in the handshake where it takes lookups
+	AllocPort uint16 // 0: the peer shares chunks, and states in the handshake where it takes lookups
 }
 
-// Shares says that the peer is asked which chunks it has.
+// Shares reports whether the peer shares chunks and is asked which chunks it has.
 func (w Where) Shares() bool { return w.AllocPort == 0 }
 
-// State is how far an Outbound's handshake is.
+// State is the progress of an Outbound's handshake.
 type State uint8
 
 // States, in the order of a handshake.
 const (
-	Idle      State = iota // nobody wants it
-	Opening                // waiting for the init connection
-	Greeting               // hello sent
-	Importing              // the data plane connects
-	Listing                // asked for the buffers
-	Ready                  // usable
-	Backoff                // failed; waiting to try again
+	Idle      State = iota // no put wants the peer
+	Opening                // the init connection is being opened
+	Greeting               // the hello was sent
+	Importing              // the data plane is being connected
+	Listing                // the peer's buffers were requested
+	Ready                  // the peer can be used
+	Backoff                // the last attempt or the link failed; the next attempt is scheduled
 )
 
-// Outbound is the sender's side of a link.
+// Outbound is a peer that this node connects to: the sender's side of a link.
 type Outbound struct {
-	where   Where
-	hash    uint64
-	state   State
-	epoch   uint64       `snap:"past"` // attempts, of all that had this slot; completions of a former one are stale
-	wanted  uint32       // how many puts need it
-	owed    uint32       // completions outstanding, those of former attempts included
-	conn    Conn         // to its init port, while a handshake goes on
-	row     table.Handle // of its Incarnation
-	fails   uint32
-	cause   effects.Code
-	why     *effects.Why   // of cause
+	where Where
+	hash  uint64 // hash of where
+	state State
+	// Number of the attempt, across all users of the slot; completions of earlier attempts are stale.
+	epoch   uint64         `snap:"past"`
+	wanted  uint32         // number of puts that need the peer
+	owed    uint32         // outstanding completions, including those of former attempts
+	conn    Conn           // the connection to the init port, during a handshake
+	row     table.Handle   // the peer's Incarnation
+	fails   uint32         // failures in a row
+	cause   effects.Code   // code of the last failure
+	why     *effects.Why   // explanation of cause; nil if there is none
 	timer   kernel.TimerID `snap:"set"`
 	lanes   [Lanes]Conn
-	trusted effects.Time // until when nobody doubts its last hello
-	lookup  effects.Addr // where one that shares takes lookups
-	changed bool
-	absent  bool   // nobody listened at its last attempt
-	met     bool   // it said hello, in some life, as our kind does
-	alien   bool   // at its last attempt it was of another kind
-	silent  uint32 // hellos in a row that nobody answered, of one who never did
+	trusted effects.Time // until when the last hello is not doubted (Doubtful)
+	lookup  effects.Addr // where a peer that shares chunks takes lookups
+	changed bool         // the peer is in changes
+	absent  bool         // no process listened at the address at the last attempt
+	met     bool         // some incarnation at the address has answered a hello with kvferry's extensions
+	alien   bool         // at the last attempt the peer was of another kind
+	silent  uint32       // unanswered hellos in a row, while met is false
 }
 
-// Kinds of this room's completions and deadlines.
+// Kinds of this package's completions, and of its timers.
 const (
 	kindOpenInit uint8 = iota + 1
 	kindHello
@@ -62,30 +63,32 @@ const (
 	kindList
 	kindSide
 	kindReach
-	kindOpenLane // + lane
+	kindOpenLane // plus the number of the lane
 
-	timerStage uint8 = 1 // when a handshake stage has taken too long
-	timerRetry uint8 = 2 // when to try a failed peer again
+	timerStage uint8 = 1 // a stage of a handshake has taken too long
+	timerRetry uint8 = 2 // a failed peer is to be tried again
 )
 
-// State returns the peer's state and, in Backoff, why it failed last.
+// State returns the peer's state and the code of the last failure, which is OK once the peer is Ready.
 func (p *Outbound) State() (State, effects.Code) { return p.state, p.cause }
 
-// Absent says whether nobody listened where the last attempt to reach a peer went.
+// Absent reports whether no process listened at the peer's address at the last attempt.
 func (p *Outbound) Absent() bool { return p.absent }
 
-// Attempt tells one try to reach a peer from the next: it is another number after each that failed.
+// Attempt returns a number that changes after each failed attempt to reach the peer.
 func (p *Outbound) Attempt() uint64 { return p.epoch }
 
-// Doubtful says whether a peer may be asked to say hello anew (Fail) because something does not fit that it said: that
-// may have been damaged on its way. Its last hello is as old then as peers of another kind are left alone for: two that
-// do not fit shake hands no more often.
+// Doubtful reports whether the caller may end a ready link (Fail) to repeat the hello, because something that the peer
+// stated does not fit and may have been damaged on its way. This is the case when the last hello is at least
+// UnfitBackoff old. Two nodes that do not fit therefore shake hands no more often than a node tries a peer of another
+// kind.
 func (p *Outbound) Doubtful(now effects.Time) bool { return p.state == Ready && now >= p.trusted }
 
-// Where is the peer's address.
+// Where returns the peer's address.
 func (p *Outbound) Where() Where { return p.where }
 
-// Silent says that a peer has been connected to, and has not answered a hello in its present attempt or the last one.
+// Silent reports whether the peer accepted a connection but has not answered a hello, in the present attempt or in the
+// last one.
 func (p *Outbound) Silent() bool {
 	return p.state == Greeting || p.why != nil && p.why.Stage == effects.StageHello && p.cause == effects.Expired
 }

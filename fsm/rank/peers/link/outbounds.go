@@ -7,13 +7,13 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// outbounds are the peers that we call.
+// outbounds holds the peers that this node connects to.
 type outbounds struct {
 	seed    uint64
 	peers   table.Slab[Outbound]
 	byAddr  table.Index
-	orphans uint32  // completions outstanding of peers that had to go
-	changed changes // drained by Changed
+	orphans uint32  // outstanding completions of evicted peers
+	changed changes // peers to be returned by Changed
 	pace    pace
 	hello   helloOut
 }
@@ -25,18 +25,19 @@ func (o *outbounds) emptied(cfg *Config, seed uint64) outbounds {
 	}
 }
 
-// A calling is one peer that we call, for the time of one call from outside: nobody keeps it, because its pointers
-// lead into tables.
+// calling bundles an outbound peer with the environment of the present step. It is valid for one call from outside and
+// must not be stored, because its pointers lead into tables.
 type calling struct {
 	v    *env.Env
 	cfg  *Config
 	rows *incarnations
 	out  *outbounds
 	h    table.Handle
-	p    *Outbound    // nil: it had to go
-	x    *Incarnation // its own
+	p    *Outbound    // nil if the peer was evicted
+	x    *Incarnation // the peer's incarnation
 }
 
+// calling returns an outbound peer with the environment of the present step.
 func (l *Links) calling(v *env.Env, h table.Handle) calling {
 	c := calling{v: v, cfg: &l.cfg, rows: &l.rows, out: &l.out, h: h, p: l.out.peers.Get(h)}
 	if c.p != nil {
@@ -45,22 +46,23 @@ func (l *Links) calling(v *env.Env, h table.Handle) calling {
 	return c
 }
 
-// change has those who wait for the peer look again.
+// change lists the peer in changes, so that requests that wait for the peer are examined again.
 func (c *calling) change() { c.out.changed.add(c.h, c.p) }
 
+// corr opens a correlation for an effect of the present attempt, and counts the completion as outstanding.
 func (c *calling) corr(kind uint8) effects.Corr {
 	c.p.owed++
 	return c.v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Attempt: c.p.epoch, Subject: c.h})
 }
 
-// Peers is the number of peers that we call in the table.
+// Peers returns the number of outbound peers in the table.
 func (l *Links) Peers() int { return l.out.peers.Len() }
 
-// Outbound is what the room knows of a peer and of attempts to reach it, to look at now: nobody keeps it.
+// Outbound returns the state of an outbound peer. The result is valid during the current call and must not be stored.
 func (l *Links) Outbound(h table.Handle) *Outbound { return l.out.peers.Get(h) }
 
-// Want finds or makes the peer for one more put and starts connecting if need be.
-// It returns zero when the table is full of peers in use.
+// Want returns the peer with an address for one more put. Want inserts the peer if it is new and starts a handshake if
+// the peer is Idle. Want returns zero if the table is full of peers that are in use.
 func (l *Links) Want(v *env.Env, where Where) table.Handle {
 	o := &l.out
 	hash := o.hash(where)
@@ -90,8 +92,8 @@ func (l *Links) Want(v *env.Env, where Where) table.Handle {
 	return h
 }
 
-// Names are the two by which a peer that we call and we knew each other when hands were shaken last, be the link up or
-// not; zero: they never were, or are forgotten.
+// Names returns the two names of the last completed hello between this node and the peer with an address, whether or
+// not the link is still up. The names are zero if there was no such hello or if the peer was evicted.
 func (l *Links) Names(where Where) (us, who effects.Incarnation) {
 	h := l.out.find(l.out.hash(where), where)
 	if h == 0 {
@@ -103,13 +105,14 @@ func (l *Links) Names(where Where) (us, who effects.Incarnation) {
 	return us, who
 }
 
-// Unwant takes back one Want. The link stays up for the next one.
+// Unwant takes back one Want. The link stays up for the next put.
 func (l *Links) Unwant(h table.Handle) { l.out.peers.Get(h).wanted-- }
 
 func (o *outbounds) hash(where Where) uint64 {
 	return table.Hash(o.seed^uint64(where.InitPort)<<16^uint64(where.AllocPort), []byte(where.Host))
 }
 
+// find returns the outbound peer with an address, or zero. The hash is that of the address.
 func (o *outbounds) find(hash uint64, where Where) table.Handle {
 	for p := o.byAddr.Seek(hash); p.Found(); p = o.byAddr.Next(p) {
 		if o.peers.Get(p.Handle()).where == where {
@@ -119,7 +122,8 @@ func (o *outbounds) find(hash uint64, where Where) table.Handle {
 	return 0
 }
 
-// spare is a peer that nobody wants, or zero. What drivers owe of those that go is bounded.
+// spare returns a peer that no put wants and that can be evicted, or zero. The number of outstanding completions of
+// evicted peers stays bounded by orphansMax.
 func (o *outbounds) spare(orphansMax uint32) table.Handle {
 	for slot := range o.peers.Slots() {
 		h := o.peers.At(slot)
@@ -130,7 +134,7 @@ func (o *outbounds) spare(orphansMax uint32) table.Handle {
 	return 0
 }
 
-// evict removes the peer.
+// evict removes the peer from the table and ends its link.
 func (c *calling) evict() {
 	o, p := c.out, c.p
 	o.orphans += p.owed
@@ -144,11 +148,11 @@ func (c *calling) evict() {
 	c.rows.exit(row)
 }
 
-// Stir has those who wait for a peer look again, in this step or the next: one has left them without having looked at
-// all of what waits.
+// Stir lists a peer in changes, so that requests that wait for the peer are examined again in this step or in the next.
+// A caller uses Stir when it stopped before it had examined all of them.
 func (l *Links) Stir(h table.Handle) { l.out.changed.add(h, l.out.peers.Get(h)) }
 
-// Changed takes one peer whose state or lanes changed since it was last taken.
+// Changed removes and returns one peer whose state or lanes have changed. It reports false if there is none.
 func (l *Links) Changed() (table.Handle, bool) {
 	h := l.out.changed.first()
 	if h == 0 {

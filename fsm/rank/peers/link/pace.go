@@ -2,13 +2,13 @@ package link
 
 import "github.com/kvferry/kvferry/effects"
 
-// pace says how long a peer that failed is left alone.
+// pace computes the delays before a failed peer is tried again.
 type pace struct {
 	random           uint64
 	min, most, unfit effects.Duration
 }
 
-// jitter draws from [d/2, d]: peers that failed together do not come back together.
+// jitter returns a random duration in [d/2, d], so that peers that failed together are not tried again together.
 func (p *pace) jitter(d effects.Duration) effects.Duration {
 	p.random ^= p.random << 13
 	p.random ^= p.random >> 7
@@ -17,12 +17,12 @@ func (p *pace) jitter(d effects.Duration) effects.Duration {
 	return d/2 + effects.Duration(p.random%(half+1))
 }
 
-// backoff is the delay after so many failures in a row.
+// backoff returns the delay after the given number of failures in a row.
 func (p *pace) backoff(failures uint32) effects.Duration {
 	return p.jitter(doubled(p.min, failures-1, p.most))
 }
 
-// doubled is d doubled so many times, and no more than most.
+// doubled returns d doubled the given number of times, limited to most.
 func doubled(d effects.Duration, times uint32, most effects.Duration) effects.Duration {
 	for range min(times, 30) {
 		if d >= most/2 {
@@ -33,7 +33,8 @@ func doubled(d effects.Duration, times uint32, most effects.Duration) effects.Du
 	return min(d, most)
 }
 
-// delay is how long a peer is left alone that has just failed.
+// delay returns the delay before a peer that has just failed is tried again. It depends on whether the peer was of
+// another kind, has never answered a hello, or failed otherwise.
 func (p *pace) delay(of *Outbound) effects.Duration {
 	switch {
 	case of.alien:

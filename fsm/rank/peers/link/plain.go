@@ -5,8 +5,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/env"
 )
 
-// A plain is a peer without our extensions, on planes that serve such. It has no identity, so its connection stands for
-// it.
+// plain is a peer without kvferry's extensions, on planes that serve such peers. A plain peer has no incarnation name
+// and is identified by its connection.
 type plain struct {
 	conn effects.Conn
 	seen effects.Time
@@ -14,14 +14,15 @@ type plain struct {
 
 type plains []plain
 
-// Bearer says whether the planes serve peers without our extensions.
+// Bearer reports whether the planes serve peers without kvferry's extensions.
 func (l *Links) Bearer() bool { return l.cfg.Bearer }
 
-// Plains is how many peers without our extensions are served at a time.
+// Plains returns the number of peers without extensions that are served at a time.
 func (l *Links) Plains() int { return len(l.in.plains) }
 
-// Plain is the class of a peer without our extensions, by its connection. The one unseen for longest makes room, if it
-// has no pages and nothing waits for it; without any such there is none.
+// Plain returns the class of a peer without extensions, by its connection. A new connection takes the class of the peer
+// that was seen longest ago among those that have no pages and for which nothing waits. Plain reports false if there is
+// none.
 func (l *Links) Plain(v *env.Env, conn effects.Conn, busy []uint32) (class int, ok bool) {
 	return l.in.plains.class(v, conn, l.rows.firstPlain(), busy)
 }

@@ -8,20 +8,21 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// How a receiver gets at the pages that an inbound peer offers: a plane of the inbound peer's, imported when the first
-// offer comes. It costs the inbound peer nothing until then.
+// This file handles how a receiver reaches the pages that an inbound peer offers: through a data plane of the inbound
+// peer, which this node imports when the first offer arrives. Until then the inbound peer costs nothing.
 
-// Reached says how an attempt to reach the inbound peer of a class ended.
+// Reached is the outcome of an attempt to reach the inbound peer of a class.
 type Reached struct {
 	Class int
 	Code  effects.Code
-	Why   effects.Why // where Code is not OK
+	Why   effects.Why // explanation, if Code is not OK
 }
 
-// reaches are the ends of such attempts, in their order.
+// reaches is a queue of the outcomes of such attempts.
 type reaches struct{ list []Reached }
 
-// NextReached takes how one attempt to reach an inbound peer ended.
+// NextReached removes and returns the oldest outcome of an attempt to reach an inbound peer. It reports false if there
+// is none.
 func (l *Links) NextReached() (Reached, bool) {
 	all := &l.in.reached.list
 	if len(*all) == 0 {
@@ -32,7 +33,7 @@ func (l *Links) NextReached() (Reached, bool) {
 	return first, true
 }
 
-// A reaching is one inbound peer that we reach, for the time of one call.
+// reaching bundles one inbound peer with the environment of the present step. It is valid for one call.
 type reaching struct {
 	hearing
 	h table.Handle
@@ -43,8 +44,8 @@ func (i hearing) reaching(h table.Handle) reaching {
 	return reaching{hearing: i, h: h, x: i.rows.get(h)}
 }
 
-// Reach returns the link to the inbound peer of a class, or zero and begins to make one: how that ended is
-// told by NextReached.
+// Reach returns the link to the inbound peer of a class. If there is none, Reach returns zero and starts to make a
+// link; NextReached reports the outcome.
 func (l *Links) Reach(v *env.Env, class int) effects.Link {
 	r := l.hearing(v).reaching(l.rows.ofClass(class))
 	k := &r.x.link
@@ -57,13 +58,13 @@ func (l *Links) Reach(v *env.Env, class int) effects.Link {
 	}
 	k.begin()
 	if k.owed {
-		return 0 // A former attempt has not ended; its completion begins this one.
+		return 0 // A former attempt is still in flight. Its completion starts this one.
 	}
 	r.next()
 	return 0
 }
 
-// next asks for the import of the next plane.
+// next requests the import of the next plane, or fails the attempt if no plane is left.
 func (r *reaching) next() {
 	k := &r.x.link
 	if !k.left() {
@@ -77,13 +78,13 @@ func (r *reaching) next() {
 	k.try(r.v, corr, r.cfg.PlaneNames, r.x.who, r.x.us)
 }
 
-// end tells the receiver how it ended.
+// end queues the outcome of the attempt for the receiver.
 func (r *reaching) end(code effects.Code, why effects.Why) {
 	why.Stage = effects.StagePlane
 	r.in.reached.list = append(r.in.reached.list, Reached{classOf(r.h), code, why})
 }
 
-// ended handles the completion of an import. An inbound peer stays while one is outstanding.
+// ended handles the completion of an import. An inbound peer is not replaced while an import is outstanding.
 func (r *reaching) ended(ref kernel.Ref, ev *effects.Imported) {
 	k, v := &r.x.link, r.v
 	k.owed = false
@@ -112,27 +113,30 @@ func (r *reaching) ended(ref kernel.Ref, ev *effects.Imported) {
 	r.next()
 }
 
-// LostWay says, once, that a link to pages was given up, for whatever reason: an offer that waits may have lost the way
-// to its pages.
+// LostWay reports, once, whether a link to pages was dropped for any reason. An offer that waits may then have lost the
+// link to its pages.
 func (l *Links) LostWay() bool {
 	was := l.rows.lost
 	l.rows.lost = false
 	return was
 }
 
-// Unreach gives up a link to an inbound peer, if it is still there: a read has shown that it is of no use.
+// Unreach gives up a link to an inbound peer, if the link is still in use, because a read has shown that the link does
+// not work.
 func (l *Links) Unreach(v *env.Env, link effects.Link) {
 	if i := l.hearing(v); i.behind(link) != 0 {
 		i.unreach(i.behind(link))
 	}
 }
 
+// unreach drops the link to an inbound peer and makes an outstanding attempt stale.
 func (i *hearing) unreach(h table.Handle) {
-	i.rows.get(h).link.attempt++ // The completion of an import that is outstanding is stale.
+	i.rows.get(h).link.attempt++ // The completion of an outstanding import becomes stale.
 	i.rows.drop(i.v, h)
 }
 
-// OnReachLost handles the end of a link to an inbound peer, and says which class that is; 0 if it is none.
+// OnReachLost handles the end of a link to an inbound peer. It returns the peer's class, or 0 if the link leads to no
+// inbound peer.
 func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
 	i := l.hearing(v)
 	h := i.behind(link)
@@ -144,7 +148,7 @@ func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
 	return classOf(h)
 }
 
-// behind is the inbound peer that a link leads to, or zero.
+// behind returns the inbound peer that a link leads to, or zero.
 func (i *hearing) behind(link effects.Link) table.Handle {
 	h := i.rows.behind(link)
 	if h != 0 && !i.rows.get(h).inbound() {
@@ -153,10 +157,10 @@ func (i *hearing) behind(link effects.Link) table.Handle {
 	return h
 }
 
-// listed notes what an inbound peer told of itself: its buffers, the anchor that its stamps make, and its planes. One
-// that is linked stays so: its life is the same.
+// listed records the buffers, the clock stamps and the planes that an inbound peer stated. A peer that is linked stays
+// linked, because its incarnation is the same.
 func (g *Incarnation) listed(v *env.Env, cfg *Config, m *protocol.HixlMemInfoRequest) {
-	g.gone = false // Its new link stands: the end of the former one was told after its hello.
+	g.gone = false // The new link is in use: the end of the former link was reported after this peer's hello.
 	if m.HasExt {
 		g.anchor.add(v.Now, m.Stamps, cfg.DriftPPM)
 	}
@@ -173,20 +177,21 @@ func (g *Incarnation) listed(v *env.Env, cfg *Config, m *protocol.HixlMemInfoReq
 	}
 }
 
-// Shorter is how long a span on another node's clock lasts on ours at the least, where they run apart by so many
-// millionths at the most.
+// Shorter returns the shortest time that a span on another node's clock can take on this node's clock, if the clocks
+// drift apart by at most driftPPM millionths.
 func Shorter(d effects.Duration, driftPPM uint32) effects.Duration {
 	return d - effects.Duration(drifted(int64(d), driftPPM))
 }
 
-// CompareClocks notes the stamps of an inbound peer's message that names no instant. Each message that echoes a stamp
-// of ours may prove more of the peer's clock than those before it, whatever it is about.
+// CompareClocks takes over the clock stamps of an inbound peer's message that names no instant. Every message that
+// echoes a stamp of this node may prove more about the peer's clock, whatever the message is about.
 func (l *Links) CompareClocks(v *env.Env, class int, s protocol.Stamps) {
 	l.OfClass(class).anchor.add(v.Now, s, l.cfg.DriftPPM)
 }
 
-// Anchor notes the stamps of an inbound peer's message and says when, at the earliest, an instant that it names by its
-// clock was on ours; false if nothing ties the clocks together. It was not after now, whatever the inbound peer says.
+// Anchor takes over the clock stamps of an inbound peer's message and converts an instant on the peer's clock to the
+// earliest possible time on this node's clock (rule M4). The result is never later than now, whatever the peer states.
+// Anchor reports false if no anchor relates the two clocks.
 func (l *Links) Anchor(v *env.Env, class int, s protocol.Stamps, instant int64) (effects.Time, bool) {
 	a := &l.OfClass(class).anchor
 	a.add(v.Now, s, l.cfg.DriftPPM)

@@ -5,18 +5,20 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about peers. Zero means the default.
+// Settings is the part of a rank's configuration that concerns peers. A zero value means the default.
 type Settings struct {
 	LocalID string // LMCache's local_id, sent in handshakes
-	// DriftPPM bounds how far clocks of two nodes run apart, in millionths, for leases on leased planes.
+	// DriftPPM bounds how far the clocks of two nodes drift apart, in millionths, for leases on leased planes (M4).
 	DriftPPM uint32 // default 1000
-	// UnfitBackoff is how long a receiver of another kind is left alone. Asking may harm it.
+	// UnfitBackoff is the delay before a receiver of another kind is tried again. A hello may disable such a receiver.
 	UnfitBackoff effects.Duration // default 300 s, and never less than BackoffMax
-	BreakerTTL   effects.Duration // default 2 s: how long a receiver that had no memory is left alone; negative: it is not
-	PeersMax     uint32           // default 256
+	// BreakerTTL is how long puts avoid a receiver that had no memory, by default 2 s. If the value is negative, puts
+	// are not held back.
+	BreakerTTL effects.Duration
+	PeersMax   uint32 // default 256
 }
 
-// Fill puts defaults where nothing is said. Nobody is left alone for less than the longest time between tries.
+// Fill sets defaults. UnfitBackoff is at least the longest delay between attempts.
 func (s *Settings) Fill(backoffMax effects.Duration) {
 	kernel.Default(&s.DriftPPM, 1000)
 	kernel.Default(&s.UnfitBackoff, 300*effects.Second)
@@ -25,14 +27,14 @@ func (s *Settings) Fill(backoffMax effects.Duration) {
 	kernel.Default(&s.PeersMax, 256)
 }
 
-// Check says what cannot work.
+// Check returns an error for values that cannot work.
 func (s *Settings) Check() error {
 	return kernel.Countable(kernel.Count{Name: "PeersMax", Value: s.PeersMax})
 }
 
-// Need is that of peers: each has a handshake, two lanes and what former attempts left over; each that offers an
-// import, two connections on which it is told, and one on which it is asked, beside one more on which a peer that had
-// its place before was.
+// Need returns the timers and completions that peers need. Each peer has a handshake, two lanes, and what former
+// attempts left outstanding. Each peer that offers pages has an import, two connections for notifications, one
+// connection for renewals, and one more renewal connection of the peer that had its place before.
 func (s *Settings) Need(leftovers uint32) kernel.Need {
 	return kernel.Need{
 		Deadlines: 5 * int(s.PeersMax),

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Step takes what became of what this room asked for.
+// Step handles the completion of an effect that this package requested.
 func (l *Links) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Opened:

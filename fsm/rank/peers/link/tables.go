@@ -2,7 +2,7 @@ package link
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// Tables shows what is in this room's tables; to look at only.
+// Tables reports the sizes of this package's tables to visit. It is for inspection only.
 func (l *Links) Tables(visit table.Visit) {
 	wanted, owed, failed := 0, int(l.out.orphans), 0
 	for slot := range l.out.peers.Slots() {
@@ -22,8 +22,8 @@ func (l *Links) Tables(visit table.Visit) {
 	visit("inbound peers", l.InboundLen(), table.Bounded)
 }
 
-// Linked is how many links to peers' pages there are; to look at only.
+// Linked returns the number of links to peers' pages. It is for inspection only.
 func (l *Links) Linked() int { return l.rows.byLink.Len() }
 
-// Len is how many addresses are remembered.
+// Len returns the number of addresses that have a breaker.
 func (b *Breakers) Len() int { return b.slab.Len() }

@@ -10,18 +10,20 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// What this room says of a failure, beside its code. All of it is made where something failed.
+// This file builds the explanations of failures beyond their codes. An explanation is built at the place of the
+// failure.
 
-// Why says why the last attempt to reach a peer failed, or its link; nil if it is well.
+// Why returns the explanation of the last failed attempt or lost link, or nil if there was none since the peer was
+// Ready.
 func (p *Outbound) Why() *effects.Why { return p.why }
 
-// Stage is how far the handshake with a peer is.
+// Stage returns the stage that the handshake with the peer has reached.
 func (p *Outbound) Stage() effects.Stage { return p.state.stage() }
 
-// Addr is where a peer says hello, which is how people know it.
+// Addr returns the address at which a peer answers hellos. Operators know the peer by this address.
 func (w Where) Addr() effects.Addr { return effects.Addr{Host: w.Host, Port: w.InitPort} }
 
-// explain fills in what the room knows of a failure: who, and how far the handshake was.
+// explain adds the peer and the stage of the handshake to an explanation.
 func (p *Outbound) explain(who effects.Incarnation, w *effects.Why) *effects.Why {
 	w.Addr, w.Peer = p.where.Addr(), who
 	if w.Stage == effects.StageNone {
@@ -53,8 +55,8 @@ func isAddress(host string) bool {
 	return strings.Contains(host, ":") || err == nil
 }
 
-// notOpened says why a connection to a host could not be made. A name may be wrong before a port is: a driver does not
-// tell a machine which of both it was, and has it in its log.
+// notOpened explains why a connection to a host could not be opened. The cause may be the host's name or the port. The
+// driver does not tell the machine which of the two failed, but logs the cause.
 func notOpened(host string, code effects.Code) effects.Why {
 	w := effects.Why{Stage: effects.StageConnect, Field: "connection"}
 	switch {
@@ -70,8 +72,9 @@ func notOpened(host string, code effects.Code) effects.Why {
 	return w
 }
 
-// laneNotOpened says why a connection to the port of a lane could not be made. The peer is known by the address of its
-// handshake, which succeeded: without the port its reader would look at the one that is well.
+// laneNotOpened explains why a connection to the port of a lane could not be opened. Operators know the peer by the
+// address of the handshake, which succeeded. Without the lane's port in the explanation they would examine the port
+// that works.
 func laneNotOpened(at effects.Addr, channel effects.Channel, code effects.Code) effects.Why {
 	w := notOpened(at.Host, code)
 	w.Field = "connection to port " + strconv.Itoa(int(at.Port))
@@ -82,12 +85,12 @@ func laneNotOpened(at effects.Addr, channel effects.Channel, code effects.Code) 
 	return w
 }
 
-// NoAnswer says that a peer let a question wait for too long.
+// NoAnswer explains that a peer did not reply to a request in time.
 func NoAnswer(waited effects.Duration) effects.Why {
 	return effects.Why{Field: "link.request_timeout", Ours: waited.String(), Theirs: "no answer"}
 }
 
-// NoHello says that somebody listens where a hello went, and let it wait for too long.
+// NoHello explains that a process accepts connections at the peer's address but did not reply to a hello in time.
 func NoHello(field string, waited effects.Duration) effects.Why {
 	return effects.Why{
 		Stage: effects.StageHello, Field: field, Ours: waited.String(), Theirs: "no answer to a hello",
@@ -97,7 +100,7 @@ func NoHello(field string, waited effects.Duration) effects.Why {
 	}
 }
 
-// noAnswer says what a stage of a handshake that took too long waited for.
+// noAnswer explains which reply a stage of the handshake waited for in vain.
 func (p *Outbound) noAnswer(waited effects.Duration) effects.Why {
 	if p.state == Greeting {
 		return NoHello("link.request_timeout", waited)
@@ -105,15 +108,16 @@ func (p *Outbound) noAnswer(waited effects.Duration) effects.Why {
 	return NoAnswer(waited)
 }
 
-// HungUp says that a question got no answer, because its connection was closed or lost.
+// HungUp explains that a request got no reply because its connection was closed or lost.
 func HungUp(code effects.Code, waited effects.Duration) effects.Why {
 	if code == effects.Closed || code == effects.Expired {
-		return NoAnswer(waited) // It was our patience that was over.
+		return NoAnswer(waited) // this node closed the connection after its own timeout
 	}
 	return effects.Why{Field: "connection", Theirs: "ended before an answer came"}
 }
 
-// noPlane says why no plane leads to a peer: none of ours that it has too, or none that could be connected.
+// noPlane explains why no plane leads to a peer: the two ends have no plane in common, or no common plane could be
+// connected.
 func (c *Config) noPlane(tried string, theirs [][]byte) effects.Why {
 	if tried == "" {
 		return effects.Why{Field: "transfer_channel", Ours: listed(c.PlaneNames), Theirs: listed(theirs)}
@@ -121,6 +125,7 @@ func (c *Config) noPlane(tried string, theirs [][]byte) effects.Why {
 	return effects.Why{Field: "transfer_channel", Ours: tried}
 }
 
+// listed returns the names of planes for an explanation.
 func listed(names [][]byte) string {
 	if len(names) == 0 {
 		return "none"
@@ -132,13 +137,13 @@ func listed(names [][]byte) string {
 	return strings.Join(all, ", ")
 }
 
-// Undecodable says what is wrong with a peer's bytes.
+// Undecodable explains why a peer's message could not be decoded.
 func Undecodable(err error) effects.Why {
 	var e *protocol.DecodeError
 	if !errors.As(err, &e) {
 		return effects.Why{}
 	}
-	// What it was and what it should be belong together: the one is of the bytes, the other of a type.
+	// Both parts are stated together, because the found text comes from the bytes and the wanted text from a type.
 	w, more := effects.Why{Field: e.Message}, ""
 	for _, part := range [...]struct{ before, text string }{{"", e.Found}, {"want ", e.Want}} {
 		if part.text != "" && more != "" {
@@ -162,7 +167,7 @@ func Undecodable(err error) effects.Why {
 	return w
 }
 
-// Differ says in what the layouts of two ends differ first, or that they do not.
+// Differ returns the first difference between the layouts of two ends, or reports false if they are equal.
 func Differ(ours, theirs protocol.Layout) (w effects.Why, differ bool) {
 	const remedy = "make model, dtype and chunk_size of both ends agree"
 	switch {
@@ -182,14 +187,15 @@ func Differ(ours, theirs protocol.Layout) (w effects.Why, differ bool) {
 	return effects.Why{}, false
 }
 
-// holds says whether pages of the second layout hold whole chunks of which so many layers have the first each.
+// holds reports whether a page of the layout chunk holds one whole chunk, of which a page of the layout layer holds one
+// layer, if the chunk has the given number of layers.
 func holds(layer protocol.Layout, layerBytes uint64, layers uint32, chunk protocol.Layout, chunkBytes uint64) bool {
 	whole, _, ok := layer.Whole(layers)
 	return ok && whole == chunk && chunkBytes == layerBytes*uint64(layers) && chunkBytes <= math.MaxUint32
 }
 
-// putsTogether says whether a peer has pages for all layers of a chunk, and we one for each. takesFrom is the same seen
-// from there.
+// putsTogether reports whether this node has a page for each layer of a chunk and the peer has pages for whole chunks.
+// takesFrom reports the reverse.
 func (c *Config) putsTogether(ext *protocol.HelloExt) bool {
 	return c.Layers > 0 && ext.Layers == 0 && holds(c.Layout, c.PageBytes, c.Layers, ext.Layout, ext.PageBytes)
 }
@@ -198,8 +204,9 @@ func (c *Config) takesFrom(ext *protocol.HelloExt) bool {
 	return c.Layers == 0 && ext.Layers > 0 && holds(ext.Layout, ext.PageBytes, ext.Layers, c.Layout, c.PageBytes)
 }
 
-// judge says whether both ends fit, by the same rule on both sides. A page for each layer fits one of all layers if who
-// has that is called: whoever calls puts chunks together.
+// judge reports whether the two ends fit together, by the same rule on both sides. Two ends of which one has a page for
+// each layer and the other has pages for whole chunks fit only if the end with whole chunks is called, because the
+// caller assembles the chunks.
 func (c *Config) judge(ext *protocol.HelloExt, called bool) (effects.Code, effects.Why) {
 	if ext.ProtoMax < VersionMin || ext.ProtoMin > VersionMax {
 		return effects.Unsupported, effects.Why{
@@ -211,7 +218,8 @@ func (c *Config) judge(ext *protocol.HelloExt, called bool) (effects.Code, effec
 		return named(ext)
 	}
 	if w, differ := Differ(c.Layout, ext.Layout); differ {
-		if w.Field == "layout.shape" && (ext.Layers > 0) != (c.Layers > 0) { // Which is why.
+		// The number of layers is the cause of the difference.
+		if w.Field == "layout.shape" && (ext.Layers > 0) != (c.Layers > 0) {
 			w = layersDiffer(c.Layers, ext.Layers, "set use_layerwise to the same at both ends")
 		}
 		return effects.Mismatch, w
@@ -225,7 +233,8 @@ func (c *Config) judge(ext *protocol.HelloExt, called bool) (effects.Code, effec
 	return named(ext)
 }
 
-// named comes last, because who refuses a hello gives no name, and fits or not all the same.
+// named checks that the peer stated an incarnation name. This check comes last, because a peer that refuses a hello
+// states no name, whether the two ends fit or not.
 func named(ext *protocol.HelloExt) (effects.Code, effects.Why) {
 	if ext.Incarnation == (protocol.UUID{}) {
 		return effects.Malformed, effects.Why{Field: "kvf_inc", Ours: "required", Theirs: "missing"}

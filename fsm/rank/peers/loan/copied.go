@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Loans of copies: what is found is kept while it is copied to the arena, and then the copies are lent. No class has
-// more of its pages than it leaves.
+// This file handles loans of copies. The chunks that Prefix found are kept while the copies are made in the arena, and
+// then the copies are leased. No class has more arena pages than its share.
 
-// Fits cuts what Prefix found to what a class may have of the arena, and says how long it is.
+// Fits shortens the prefix that Prefix found to the arena pages that a class may have, and returns the new length.
 func (l *Loans) Fits(v *env.Env, class int) int {
 	if n := l.arena.Left(class); n < len(l.found) {
 		v.Out.Mark(Marks.ArenaCut)
@@ -21,7 +21,7 @@ func (l *Loans) Fits(v *env.Env, class int) int {
 	return len(l.found)
 }
 
-// KeepToCopy is Keep for copies of each page to one of the arena. Fits must have cut what was found.
+// KeepToCopy does the same as Keep, for a copy of each page to a page of the arena. The caller has called Fits.
 func (l *Loans) KeepToCopy(v *env.Env, s *store.Store, to For) (table.Handle, []effects.Page) {
 	h, pages := l.Keep(v, s, to)
 	l.loans.Get(h).copies = len(pages)
@@ -29,14 +29,14 @@ func (l *Loans) KeepToCopy(v *env.Env, s *store.Store, to For) (table.Handle, []
 	return h, pages
 }
 
-// Kept are the pages of a loan that Keep began.
+// Kept returns the pages of a loan that Keep began.
 func (l *Loans) Kept(h table.Handle) []effects.Page { return l.loans.Get(h).pages }
 
-// Lost says whether what is kept is for a peer that is gone since.
+// Lost reports whether the peer of a loan that Keep began was lost since then.
 func (l *Loans) Lost(h table.Handle) bool { return l.lost(l.loans.Get(h)) }
 
-// LendCopies ends what was kept, whose copies have settled, and leases those of them that are whole, from the first on.
-// The caller's references to them are the loan's.
+// LendCopies ends what KeepToCopy began, because the copies have settled, and leases the copies. The caller passes the
+// copies that are whole, from the first chunk on. The caller's references to the copies become references of the loan.
 func (l *Loans) LendCopies(v *env.Env, s *store.Store, h table.Handle, copies []effects.Page) *Loan {
 	x := l.loans.Get(h)
 	for _, page := range x.pages {
@@ -52,12 +52,12 @@ func (l *Loans) LendCopies(v *env.Env, s *store.Store, h table.Handle, copies []
 	return x
 }
 
-// drop gives the copies of a loan up: nobody reads them any more.
+// drop releases the arena pages of a loan, because nobody reads the copies any more.
 func (l *Loans) drop(v *env.Env, x *Loan) {
 	if x.copies == 0 {
 		return
 	}
-	if x.Row == 0 { // Else they are whose copies they are.
+	if x.Row == 0 { // Otherwise the copies still belong to the transfer that makes them.
 		for _, page := range x.pages {
 			v.Arena.Unref(page)
 		}

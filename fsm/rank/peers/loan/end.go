@@ -8,10 +8,13 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// How a loan ends: by its reader's word or by its time, where that proves that nobody reads; else it is revoked, and is
-// over with the proof. What the pins forbid is forbidden until then.
+// This file handles the ends of loans. A loan ends with the reader's done message or with the lease's time, if that
+// proves that nobody reads. Otherwise the loan is revoked, and ends with the confirmation.
+//
+// Invariant: the chunks stay pinned and the pages granted until the loan has ended (rules M1 and M4).
 
-// Done takes the word of a life of a peer, which calls us so, that it reads no more under a grant.
+// Done handles a peer's message that the peer has stopped reading under a grant. The two incarnation names must
+// identify the lease holder; otherwise the message changes nothing (rule M2).
 func (l *Loans) Done(v *env.Env, s *store.Store, who, us effects.Incarnation, grant uint64) {
 	ref := v.Pools.Owner(effects.GrantID(grant))
 	if ref.Owner != l.cfg.Owner || ref.Kind != l.cfg.Kind {
@@ -24,7 +27,7 @@ func (l *Loans) Done(v *env.Env, s *store.Store, who, us effects.Incarnation, gr
 	}
 }
 
-// Due takes the end of a loan's time.
+// Due handles the end of a loan's time.
 func (l *Loans) Due(v *env.Env, s *store.Store, ref kernel.Ref) {
 	if l.loans.Get(ref.Subject).lease.EndByTime(v, l.cfg.Leased) {
 		v.Out.Mark(Marks.ByTime)
@@ -32,7 +35,7 @@ func (l *Loans) Due(v *env.Env, s *store.Store, ref kernel.Ref) {
 	}
 }
 
-// Revoked takes the proof that nobody reads under a loan any more.
+// Revoked handles the plane's confirmation that nobody reads under a loan any more.
 func (l *Loans) Revoked(v *env.Env, s *store.Store, ref kernel.Ref) {
 	if l.loans.Get(ref.Subject).lease.Revoked(v) {
 		v.Out.Mark(Marks.Revoked)
@@ -40,14 +43,15 @@ func (l *Loans) Revoked(v *env.Env, s *store.Store, ref kernel.Ref) {
 	}
 }
 
-// Lose condemns what is lent to a peer that is gone: its link was the way on which it reads. For planes that can take a
-// lease back alone; elsewhere it may read on, until its time is over.
+// Lose condemns the loans of a peer that is gone, because the peer reads through the link that was lost. Lose is only
+// for planes that can take a lease back. On the remaining planes the peer may read on until the time of the lease is
+// over.
 func (l *Loans) Lose(class int) { l.losses.Add(class) }
 
-// lost says that a loan is condemned: nobody is told of it again.
+// lost reports whether a loan is condemned. A condemned loan is not named in a reply again.
 func (l *Loans) lost(x *Loan) bool { return l.losses.Over(x.Class, x.born) }
 
-// LostAt takes the loan at a slot back if it is condemned, for sweeps.
+// LostAt revokes the loan at a slot if the loan is condemned. It serves a sweep over all loans.
 func (l *Loans) LostAt(v *env.Env, slot int32) kernel.Where {
 	if x := l.loans.Get(l.loans.At(slot)); x != nil && l.lost(x) && x.lease.Stands() {
 		v.Out.Mark(Marks.Lost)
@@ -57,14 +61,14 @@ func (l *Loans) LostAt(v *env.Env, slot int32) kernel.Where {
 	return kernel.At(slot < l.loans.Slots())
 }
 
-// Busy adds to each class what is lent to it: while there is any the class stays its peer's.
+// Busy adds the number of loans of each class to the counts. A class with loans stays with its peer.
 func (l *Loans) Busy(into []uint32) {
 	for class := range into {
 		into[class] += uint32(l.counts.Of(class))
 	}
 }
 
-// Tables shows what is in this room's tables; to look at only.
+// Tables reports the sizes of this package's tables to visit. It is for inspection only.
 func (l *Loans) Tables(visit table.Visit) {
 	visit("leased prefixes", l.loans.Len(), table.Empty)
 	visit("leased prefixes of classes", l.counts.All(), table.Empty)
@@ -72,7 +76,8 @@ func (l *Loans) Tables(visit table.Visit) {
 	visit("arena pages of classes", l.arena.All(), table.Empty)
 }
 
-// State is where the loan of a Ref stands.
+// State returns the state of the loan of a Ref: 0 if the loan is over, 1 if the lease is in force, 2 if a revocation
+// was requested.
 func (l *Loans) State(ref kernel.Ref) uint16 {
 	switch x := l.loans.Get(ref.Subject); {
 	case x == nil:
@@ -83,5 +88,5 @@ func (l *Loans) State(ref kernel.Ref) uint16 {
 	return 2
 }
 
-// States is how many there are: it is over, it stands, its end was asked for.
+// States is the number of values of State.
 const States = 3

@@ -1,11 +1,26 @@
-// Package loan has the prefixes of ready chunks that peers may read: who answers a peer looks one up and lends it here.
+// Package loan holds the read leases that this node has given to peers on prefixes of ready chunks. The flow that
+// answers a lookup or a recall of a peer finds the prefix here and leases the pages. The package knows no messages.
 //
-// Three hold the pages of a loan for the same time. A pin says that the store does not give the chunk up, so that the
-// next one who asks finds it; a read grant says that nobody writes the page; the lease says until when. A caller may
-// rely on this: in one step all three begin, and in one step all three end; an operation that is asked for again has
-// the loan that it has; and no class has more of them, or of pages under them, than it leaves. It knows no message.
+// The pages of a loan are protected in three ways for the same time. A pin keeps the store from evicting the chunk, so
+// that the next peer that asks finds the chunk. A read grant keeps the page from being written (rule M1 in
+// docs/safety.md). A lease limits the time (rule M4).
 //
-// With an arena chunks are copied first: they are pinned until that has settled, and then their copies are lent alone.
+// A caller may rely on the following:
+//
+//   - The pin, the grant and the lease begin in the same step and end in the same step.
+//   - A retry of an operation gets the loan that the operation already has.
+//   - No fairness class has more loans, or more pages under loans, than its share.
+//
+// Instead of leasing a prefix, a flow can keep its pages for a transfer of this node to the peer (Keep, Release).
+//
+// With an arena the chunks are copied first. The chunks are pinned until the copy has settled, and then only the copies
+// are leased (copied.go).
+//
+// Example: a peer asks which chunks of a prompt this node has. Prefix finds that the first three are ready, and May
+// reports that the peer's class may have another loan. Lend pins the three chunks and grants the pages to the peer
+// until the lease ends. The reply is lost and the peer repeats the request: Find returns the same loan, and the reply
+// states the remaining time. After reading the pages the peer sends a done message. On a leased plane Done ends the
+// loan at once. On a fenced plane Done requests a revocation, and the loan ends when Revoked receives the confirmation.
 package loan
 
 import (
@@ -17,34 +32,36 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Config is what loans go by.
+// Config is the configuration of Loans.
 type Config struct {
-	Owner    kernel.Owner // of the loans: it hears of their ends
-	Kind     uint8        // of its Refs that are of loans
-	LoansMax uint32
-	PagesMax uint32
-	TTL      effects.Duration
-	Leased   bool   // nobody sees what peers read
-	Whole    uint32 // bytes of a page: a shorter chunk is not lent, where peers cannot be told its length; 0: all are
-	Arena    uint32 // pages of the arena; 0: what is lent is not copied
+	Owner    kernel.Owner     // the flow that owns the loans and receives their ends
+	Kind     uint8            // kind of the flow's Refs that belong to loans
+	LoansMax uint32           // limit of loans
+	PagesMax uint32           // limit of pages under loans
+	TTL      effects.Duration // duration of a lease
+	Leased   bool             // the plane is leased: the owner cannot observe what peers read
+	// Page size in bytes; shorter chunks are not leased, because peers cannot be told their length; 0: all chunks are
+	// leased.
+	Whole uint32
+	Arena uint32 // number of pages of the arena; 0: chunks are leased without a copy
 }
 
-// Loans are those of one flow.
+// Loans is the table of the loans of one flow.
 type Loans struct {
 	cfg    Config `snap:"share"`
 	loans  table.Slab[Loan]
-	byName table.Index // by who asked and its operation
-	counts table.Share // of loans, by class
-	pages  table.Share // of the pages under them, by class
-	arena  table.Share // of pages of the arena, likewise
+	byName table.Index // by peer and operation
+	counts table.Share // loans of each class
+	pages  table.Share // pages under loans of each class
+	arena  table.Share // arena pages of each class
 	losses kernel.Losses
 
 	entries []store.Entry  `snap:"scratch"`
 	found   []effects.Page `snap:"scratch"`
-	cut     bool           `snap:"scratch"` // more was there than the class may have
+	cut     bool           `snap:"scratch"` // more chunks were ready than the class may have
 }
 
-// Emptied returns an empty table, in the memory of l, which is not used any more.
+// Emptied returns an empty table that reuses the memory of l, which must not be used afterwards.
 func (l *Loans) Emptied(cfg Config, classes int) Loans {
 	return Loans{
 		cfg: cfg, loans: l.loans.Emptied(int(cfg.LoansMax)), byName: l.byName.Emptied(),
@@ -54,47 +71,49 @@ func (l *Loans) Emptied(cfg Config, classes int) Loans {
 	}
 }
 
-// A Loan is a prefix that one peer may read.
+// Loan is a prefix of chunks that a peer may read.
 type Loan struct {
 	For
-	lease   lease.Owner
-	hash    uint64 // of peer and operation, as in byName
-	until   effects.Time
-	born    kernel.Birth  // as losses
-	entries []store.Entry // pinned
-	pages   []effects.Page
-	copies  int  // pages of the arena that are its
-	cut     bool // more was there than its class may have
+	lease lease.Owner
+	hash  uint64       // hash of peer and operation, as in byName
+	until effects.Time // when the lease ends
+	// The class's loss count when the loan began; an older loan than the last loss is condemned.
+	born    kernel.Birth
+	entries []store.Entry  // the pinned chunks
+	pages   []effects.Page // the pages that are leased, or kept for a transfer
+	copies  int            // number of arena pages that the loan counts for
+	cut     bool           // more chunks were ready than the class may have
 }
 
-// A For is who a loan is for, and what of.
+// For identifies the peer and the operation of a loan.
 type For struct {
 	To        lease.Reader
-	Class     int
-	Operation uint64
-	What      uint64       // which keys were asked for
-	Row       table.Handle // whose transfer of ours it is kept for; zero: it is lent
+	Class     int    // fairness class of the peer
+	Operation uint64 // the peer's operation id, the same in a retry
+	What      uint64 // number of the list of keys that was requested (Named)
+	// Row of the transfer of this node for which the pages are kept; zero: the pages are leased.
+	Row table.Handle
 }
 
-// Pages are those that may be read, in the order of their keys.
+// Pages returns the pages of the loan in the order of their keys.
 func (x *Loan) Pages() []effects.Page { return x.pages }
 
-// Cut reports whether the loan is shorter than what was there, because its class may have no more.
+// Cut reports whether the loan is shorter than the prefix that was ready, because of the share of the peer's class.
 func (x *Loan) Cut() bool { return x.cut }
 
-// Grant is the read grant over them.
+// Grant returns the read grant over the pages.
 func (x *Loan) Grant() uint64 {
 	grant, _ := x.lease.Terms()
 	return grant
 }
 
-// Left is how long the loan stands from now on.
+// Left returns the remaining time of the lease.
 func (x *Loan) Left(now effects.Time) effects.Duration { return x.until.Sub(now) }
 
-// Again notes that one more answer speaks of the loan.
+// Again records that another reply names the loan.
 func (x *Loan) Again() { x.lease.Spoke() }
 
-// Named is a number for a list of keys: an operation that comes again has the same.
+// Named returns a number for a list of keys, by which a retry of an operation is recognized.
 func Named(s *store.Store, keys [][]byte) uint64 {
 	n := uint64(len(keys))
 	for _, key := range keys {
@@ -103,8 +122,8 @@ func Named(s *store.Store, keys [][]byte) uint64 {
 	return n
 }
 
-// Prefix looks up the longest prefix of keys that can be read, no longer than what a class may have, and says how long
-// it is. What is being written, or is wanted back by its engine, ends it.
+// Prefix finds the longest readable prefix of keys within the share of a class, and returns the length. A chunk that is
+// being written, or that the engine wants back, ends the prefix.
 func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int {
 	l.entries, l.found, l.cut = l.entries[:0], l.found[:0], false
 	most := l.pages.Left(class)
@@ -124,16 +143,16 @@ func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int
 	return len(l.found)
 }
 
-// Cut reports whether the prefix that Prefix found is shorter than what is there, because the class may have no more.
+// Cut reports whether the prefix that Prefix found is shorter than what is ready, because of the share of the class.
 func (l *Loans) Cut() bool { return l.cut }
 
-// CutOf reports the same of what Keep began.
+// CutOf reports the same for a loan that Keep began.
 func (l *Loans) CutOf(h table.Handle) bool { return l.loans.Get(h).cut }
 
-// May says whether a class may have one more loan.
+// May reports whether a class may have another loan.
 func (l *Loans) May(v *env.Env, class int) bool { return v.Pools.CanLend() && l.counts.May(class) }
 
-// Lend pins what Prefix found and leases it to a peer. May must hold.
+// Lend pins the prefix that Prefix found and leases it to a peer. The caller has checked May.
 func (l *Loans) Lend(v *env.Env, s *store.Store, to For) *Loan {
 	h := l.add(v, s, to)
 	x := l.loans.Get(h)
@@ -141,8 +160,8 @@ func (l *Loans) Lend(v *env.Env, s *store.Store, to For) *Loan {
 	return x
 }
 
-// Keep pins what Prefix found, and holds its pages, for a transfer of ours to a peer, until Release. May must hold. The
-// pages are the caller's to look at now.
+// Keep pins the prefix that Prefix found, and holds the pages with in-flight references, for a transfer of this node to
+// a peer. Release ends this. The caller has checked May, and must not store the returned pages.
 func (l *Loans) Keep(v *env.Env, s *store.Store, to For) (table.Handle, []effects.Page) {
 	h := l.add(v, s, to)
 	pages := l.loans.Get(h).pages
@@ -152,7 +171,7 @@ func (l *Loans) Keep(v *env.Env, s *store.Store, to For) (table.Handle, []effect
 	return h, pages
 }
 
-// Release ends what was kept: the transfer has settled.
+// Release ends what Keep began, because the transfer has settled.
 func (l *Loans) Release(v *env.Env, s *store.Store, h table.Handle) {
 	for _, page := range l.loans.Get(h).pages {
 		v.Pools.Of(page).Unhold(page)
@@ -160,7 +179,7 @@ func (l *Loans) Release(v *env.Env, s *store.Store, h table.Handle) {
 	l.over(v, s, h)
 }
 
-// add pins what Prefix found for a peer.
+// add inserts a loan and pins the prefix that Prefix found.
 func (l *Loans) add(v *env.Env, s *store.Store, to For) table.Handle {
 	h, x := l.loans.Add()
 	*x = Loan{
@@ -171,12 +190,12 @@ func (l *Loans) add(v *env.Env, s *store.Store, to For) table.Handle {
 	l.counts.Take(x.Class)
 	l.pages.Add(x.Class, len(x.pages))
 	for _, entry := range x.entries {
-		s.Pin(entry, 0, v) // For no request: nobody's claim ends.
+		s.Pin(entry, 0, v) // request 0: the pin ends no request's claim
 	}
 	return h
 }
 
-// over unpins what a loan was of: nobody reads under it any more.
+// over removes a loan and unpins the chunks. Nobody reads under the loan any more.
 func (l *Loans) over(v *env.Env, s *store.Store, h table.Handle) {
 	x := l.loans.Get(h)
 	v.Work.Spend(len(x.entries))
@@ -188,7 +207,7 @@ func (l *Loans) over(v *env.Env, s *store.Store, h table.Handle) {
 	l.loans.Remove(h)
 }
 
-// unpin lets the store give up what a loan was of.
+// unpin allows the store to evict the chunks of a loan.
 func (l *Loans) unpin(v *env.Env, s *store.Store, x *Loan) {
 	for _, entry := range x.entries {
 		s.Unpin(entry, v)
@@ -197,12 +216,12 @@ func (l *Loans) unpin(v *env.Env, s *store.Store, x *Loan) {
 	x.entries = x.entries[:0]
 }
 
-// name is the hash of who asks and of its operation.
+// name returns the hash of a peer and an operation.
 func (l *Loans) name(s *store.Store, who effects.Incarnation, operation uint64) uint64 {
 	return s.Hash(who[:]) ^ operation*0x9E3779B97F4A7C15
 }
 
-// Find is the loan of an operation, or nil; to look at now.
+// Find returns the loan of an operation, or nil. The result is valid during the current call and must not be stored.
 func (l *Loans) Find(s *store.Store, who effects.Incarnation, operation uint64) *Loan {
 	for p := l.byName.Seek(l.name(s, who, operation)); p.Found(); p = l.byName.Next(p) {
 		if x := l.loans.Get(p.Handle()); x.To.Who == who && x.Operation == operation {
@@ -212,13 +231,14 @@ func (l *Loans) Find(s *store.Store, who effects.Incarnation, operation uint64) 
 	return nil
 }
 
-// Stands says whether a loan may be spoken of again: it is not condemned, and its time is not over.
+// Stands reports whether a loan may be named in another reply: the lease is in force, the peer was not lost, and the
+// time is not over.
 func (l *Loans) Stands(v *env.Env, x *Loan) bool {
 	return x.lease.Stands() && !l.lost(x) && v.Now < x.until
 }
 
-// Out is how many pages are pinned for them; one counts as often as it is. To look at only.
+// Out returns the number of pins for loans. A page counts once for each loan. Out is for inspection only.
 func (l *Loans) Out() int { return l.pages.All() }
 
-// Len is the number of loans that are out.
+// Len returns the number of loans.
 func (l *Loans) Len() int { return l.loans.Len() }

@@ -6,10 +6,10 @@ import "github.com/kvferry/kvferry/effects"
 //
 //kvferry:table
 var Marks = effects.NewMarks[struct {
-	PrefixCut effects.Mark
-	ByDone    effects.Mark
-	ByTime    effects.Mark
-	Revoked   effects.Mark
-	Lost      effects.Mark
-	ArenaCut  effects.Mark
+	PrefixCut effects.Mark // a prefix was shortened to the share of its class
+	ByDone    effects.Mark // a loan ended with the reader's done message
+	ByTime    effects.Mark // a loan ended with its time
+	Revoked   effects.Mark // a loan ended with the confirmation of a revocation
+	Lost      effects.Mark // a condemned loan was revoked
+	ArenaCut  effects.Mark // a prefix was shortened to the arena pages of its class
 }](14)

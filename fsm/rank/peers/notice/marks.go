@@ -6,6 +6,6 @@ import "github.com/kvferry/kvferry/effects"
 //
 //kvferry:table
 var Marks = effects.NewMarks[struct {
-	HostsFull   effects.Mark
-	DoneGivenUp effects.Mark
+	HostsFull   effects.Mark // a class had used up its share of addresses or notifications
+	DoneGivenUp effects.Mark // a notification was dropped after its last attempt
 }](10)

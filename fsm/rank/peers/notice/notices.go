@@ -1,6 +1,17 @@
-// Package notice hands messages over to addresses that peers name: one connection to each, one message at a time. It
-// may be relied on for this: who takes none delays nobody else; a message is tried a bounded number of times and then
-// given up; and nobody's messages or addresses take the room of another's.
+// Package notice delivers notifications to addresses that peers announce, for example the done message by which a
+// sender learns that an offer has ended. Each address has a single connection and a single notification in flight.
+//
+// A caller may rely on the following:
+//
+//   - An address that accepts no notifications does not delay the remaining addresses.
+//   - A notification is tried a bounded number of times and then given up.
+//   - No fairness class can use up the notifications or the addresses of another class.
+//
+// Example: a receiver accepts an offer and calls Promise with the address that the offer names. When the receiver has
+// read the chunks, the receiver calls Notify with the encoded done message. The first notification for the address
+// opens a connection, and the message is posted when the connection is open. If the sender is down, the attempt fails
+// and is repeated after BackoffMin, then after twice that time, and so on. After TriesMax attempts the notification is
+// given up, and the sender's lease ends by its time.
 package notice
 
 import (
@@ -13,51 +24,52 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Notices carry the messages that end offers to where their senders take them. One connection goes to each address,
-// and one message at a time: a sender that takes none delays no other. One that cannot be handed over is tried again
-// a bounded number of times; then the offer ends by its time.
+// Notices holds the notifications that wait and the addresses that receive them. There is a single connection to each
+// address, and a single notification in flight there, so that a sender that accepts none does not delay the remaining
+// senders. A notification that cannot be delivered is tried a bounded number of times; after that the offer ends by its
+// time.
 //
-// One address is there for each class whatever the others do, and as many again for all. A class that names
-// addresses without end has no more of those than it leaves, and of messages likewise: so it keeps nobody else's
-// from being told.
+// Each class has an address of its own whatever the remaining classes do. As many addresses again are shared among all
+// classes. A class that names ever more addresses gets no more than its share of the shared addresses, and likewise of
+// the notifications. Therefore no class prevents another from being notified.
 type Notices struct {
 	cfg       Config `snap:"share"`
 	addresses table.Slab[address]
-	byText    table.Index
-	idle      table.List // addresses that are told nothing, the one idle longest first
-	rows      table.Slab[notice]
-	inUse     []uint32    // addresses that are not idle, by class
-	others    table.Share // those beyond the first of each class
-	words     table.Share // of rows
+	byText    table.Index        // addresses by their text
+	idle      table.List         // addresses without notifications; the address that is idle longest is first
+	rows      table.Slab[notice] // notifications that wait or are in flight
+	inUse     []uint32           // addresses that are not idle, by class
+	others    table.Share        // addresses in use beyond the first of each class
+	words     table.Share        // notifications of each class
 }
 
-// Config is what notices go by.
+// Config is the configuration of Notices.
 type Config struct {
-	Seed                   uint64           // of the index
-	BackoffMin, BackoffMax effects.Duration // between tries
-	Peers                  int              // addresses: AddressesMax of them
-	Words                  int              // messages
-	TriesMax               uint32           // tries to hand one over
+	Seed                   uint64           // seed of the hash index
+	BackoffMin, BackoffMax effects.Duration // bounds of the delay between attempts
+	Peers                  int              // number of peers; there are AddressesMax(Peers) addresses
+	Words                  int              // limit of notifications
+	TriesMax               uint32           // attempts to deliver a notification
 }
 
-// An address is found by the text that senders announce.
+// address is a destination of notifications. Addresses are found by the text that senders announce.
 type address struct {
 	text    []byte
-	class   int // for which it counts until it is idle
+	class   int // the class that the address counts for until the address is idle
 	addr    effects.Addr
 	conn    effects.Conn
-	opening bool
-	telling bool
-	users   uint32 // offers whose end it will be told
-	queue   table.List
+	opening bool           // the connection is being opened
+	telling bool           // a notification is in flight
+	users   uint32         // offers whose end will be reported to the address
+	queue   table.List     // notifications in order
 	timer   kernel.TimerID `snap:"set"`
 }
 
-// A notice is a message that is to be handed over.
+// notice is a notification that has not been delivered yet.
 type notice struct {
 	class int
 	body  []byte
-	tries uint32
+	tries uint32 // failed attempts
 }
 
 // Kinds of completions.
@@ -66,16 +78,18 @@ const (
 	kindNotice
 )
 
-// IsTelling says whether a completion is that of a notice, not of a connection.
+// IsTelling reports whether a completion belongs to a notification. If not, the completion belongs to the opening of a
+// connection.
 func IsTelling(ref kernel.Ref) bool { return ref.Kind == kindNotice }
 
-// AddressesMax is the most addresses where there are so many peers, each with one connection at the most.
+// AddressesMax returns the largest number of addresses for the given number of peers. Each address has at most a single
+// connection.
 func AddressesMax(peers int) int { return 2 * peers }
 
-// New returns no notices.
+// New returns Notices without addresses and notifications, for the given number of classes.
 func New(cfg Config, classes int) Notices { return new(Notices).Emptied(cfg, classes) }
 
-// Emptied returns what New does, in the memory of n, which is not used any more.
+// Emptied returns the same as New, but reuses the memory of n, which must not be used afterwards.
 func (n *Notices) Emptied(cfg Config, classes int) Notices {
 	return Notices{
 		cfg: cfg, addresses: n.addresses.Emptied(AddressesMax(cfg.Peers)), byText: n.byText.Emptied(),
@@ -85,8 +99,9 @@ func (n *Notices) Emptied(cfg Config, classes int) Notices {
 	}
 }
 
-// Promise finds or makes an address whose text parses, for a notice to come to class. It returns zero when the class
-// has its share: then nothing is told.
+// Promise reserves an address for a later notification on behalf of a class, and inserts the address if the address is
+// new. The text must be a valid address. Promise returns zero if the class has used up its share of addresses; then no
+// notification is sent.
 func (n *Notices) Promise(v *env.Env, class int, text []byte) table.Handle {
 	h := n.find(text)
 	if h != 0 && !n.addresses.Listed(h) {
@@ -110,7 +125,8 @@ func (n *Notices) Promise(v *env.Env, class int, text []byte) table.Handle {
 	return h
 }
 
-// meet makes an address. There is room, because those in use are no more than shares allow.
+// meet inserts an address. There is always room, because the shares bound the addresses in use, and an idle address can
+// be evicted.
 func (n *Notices) meet(v *env.Env, text []byte) table.Handle {
 	if n.addresses.Full() {
 		n.forget(v, n.idle.Front())
@@ -125,6 +141,7 @@ func (n *Notices) meet(v *env.Env, text []byte) table.Handle {
 	return h
 }
 
+// find returns the address with a text, or zero.
 func (n *Notices) find(text []byte) table.Handle {
 	for s := n.byText.Seek(table.Hash(n.cfg.Seed, text)); s.Found(); s = n.byText.Next(s) {
 		if bytes.Equal(n.addresses.Get(s.Handle()).text, text) {
@@ -134,9 +151,10 @@ func (n *Notices) find(text []byte) table.Handle {
 	return 0
 }
 
-// Knows says whether an address was found good before.
+// Knows reports whether an address is in the table, which means that the text of the address was checked before.
 func (n *Notices) Knows(text []byte) bool { return n.find(text) != 0 }
 
+// forget evicts an idle address and closes its connection.
 func (n *Notices) forget(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
 	x.hangUp(v)
@@ -145,7 +163,8 @@ func (n *Notices) forget(v *env.Env, h table.Handle) {
 	n.addresses.Remove(h)
 }
 
-// Notify queues what was promised to an address.
+// Notify queues the notification that was promised to an address. If the class has used up its share of notifications,
+// the notification is dropped.
 func (n *Notices) Notify(v *env.Env, h table.Handle, class int, body []byte) {
 	x := n.addresses.Get(h)
 	if x == nil {
@@ -164,6 +183,7 @@ func (n *Notices) Notify(v *env.Env, h table.Handle, class int, body []byte) {
 	n.next(v, h)
 }
 
+// maybeIdle marks an address as idle if nothing is promised to the address, queued, in flight or scheduled.
 func (n *Notices) maybeIdle(h table.Handle, x *address) {
 	if x.users > 0 || x.queue.Len() > 0 || x.opening || x.telling || x.timer != 0 {
 		return
@@ -174,7 +194,7 @@ func (n *Notices) maybeIdle(h table.Handle, x *address) {
 	}
 }
 
-// next hands over the next notice if the connection is free.
+// next sends the next notification of an address if the connection is free, and opens the connection if there is none.
 func (n *Notices) next(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
 	switch {
@@ -198,13 +218,13 @@ func (n *Notices) next(v *env.Env, h table.Handle) {
 	})
 }
 
-// Due goes on with an address that was left alone for a while.
+// Due resumes deliveries to an address after a delay.
 func (n *Notices) Due(v *env.Env, h table.Handle) {
 	n.addresses.Get(h).timer = 0
 	n.next(v, h)
 }
 
-// Opened handles the completion of the Open of a connection.
+// Opened handles the completion of a connection attempt.
 func (n *Notices) Opened(v *env.Env, h table.Handle, ev *effects.Opened) {
 	x := n.addresses.Get(h)
 	x.opening = false
@@ -217,7 +237,7 @@ func (n *Notices) Opened(v *env.Env, h table.Handle, ev *effects.Opened) {
 	n.next(v, h)
 }
 
-// hangUp closes its connection, if there is one.
+// hangUp closes the connection to the address, if there is a connection.
 func (x *address) hangUp(v *env.Env) {
 	if x.conn != 0 {
 		v.Conns.Unbind(x.conn)
@@ -226,12 +246,13 @@ func (x *address) hangUp(v *env.Env) {
 	}
 }
 
-// Sent handles the completion of a notice.
+// Sent handles the completion of a notification. After a failure the connection is closed and the notification is tried
+// again later.
 func (n *Notices) Sent(v *env.Env, h table.Handle, code effects.Code) {
 	x := n.addresses.Get(h)
 	x.telling = false
 	if code != effects.OK {
-		// Not handed over: nothing was said yet.
+		// The notification was not delivered.
 		x.hangUp(v)
 		n.failed(v, h, x)
 		return
@@ -240,6 +261,7 @@ func (n *Notices) Sent(v *env.Env, h table.Handle, code effects.Code) {
 	n.next(v, h)
 }
 
+// drop removes the first notification of an address.
 func (n *Notices) drop(x *address) {
 	first := x.queue.Front()
 	d := n.rows.Get(first)
@@ -249,7 +271,7 @@ func (n *Notices) drop(x *address) {
 	n.rows.Remove(first)
 }
 
-// failed tries again later, or gives the first notice up.
+// failed schedules another attempt after a growing delay, and drops the first notification after its last attempt.
 func (n *Notices) failed(v *env.Env, h table.Handle, x *address) {
 	d := n.rows.Get(x.queue.Front())
 	d.tries++
@@ -261,10 +283,10 @@ func (n *Notices) failed(v *env.Env, h table.Handle, x *address) {
 	v.Timers.Set(&x.timer, v.Now.Add(delay), kernel.Ref{Owner: kernel.OwnerNotices, Subject: h})
 }
 
-// Lost forgets the connection to an address, which is gone.
+// Lost handles the loss of the connection to an address.
 func (n *Notices) Lost(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
-	if x.telling { // The notice's own completion says so.
+	if x.telling { // The completion of the notification in flight reports the loss.
 		return
 	}
 	x.hangUp(v)
@@ -273,14 +295,15 @@ func (n *Notices) Lost(v *env.Env, h table.Handle) {
 	}
 }
 
-// Left is the number of notices that were not handed over.
+// Left returns the number of notifications that were not delivered yet.
 func (n *Notices) Left() int { return n.rows.Len() }
 
-// Shares are how many notices and addresses classes are counted to have, and how many there are; to look at only.
+// Shares returns the notifications that are counted for classes and the notifications that exist, and likewise the
+// addresses in use. It is for inspection only.
 func (n *Notices) Shares() (words, there, addresses, inUse int) {
 	addresses = n.others.All()
 	for class := range n.inUse {
-		addresses += int(min(n.inUse[class], 1)) // The first is not of the share.
+		addresses += int(min(n.inUse[class], 1)) // the first address of a class is not part of the share
 	}
 	return n.words.All(), n.rows.Len(), addresses, n.addresses.Len() - n.idle.Len()
 }

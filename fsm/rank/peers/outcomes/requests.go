@@ -1,9 +1,18 @@
-// Package outcomes remembers the requests that peers send here, whose each of them is, and how those ended that did. So
-// a Get or a Fetch of a request of which nothing more comes ends at once, whether it asks before its sender says so or
-// after.
+// Package outcomes records the requests of which peers send chunks to this node: which peer sends each request, and how
+// a request ended at the sender. With this record a Get or Fetch of a request for which no more chunks will arrive ends
+// at once, whether the engine issues the command before or after the sender's end-of-request message (rule M7 in
+// docs/safety.md).
 //
-// It may be relied on for this: what is remembered is bounded, for each class and in time; a peer's word ends no
-// request that another peer sends, while that peer is there; and no word about one attempt ends a later one.
+// A caller may rely on the following:
+//
+//   - The record is bounded for each fairness class, and an end is remembered for a bounded time.
+//   - A peer's message does not end a request that another peer sends, as long as the sender is present.
+//   - A message about an attempt of a request does not end a later attempt.
+//
+// Example: a prefill node sends the first batch of request 7, and the rank calls Began. The decode node's engine issues
+// a Get for a chunk of the request that has not arrived. The prefill node then fails and reports that request 7 has
+// ended with an error. End accepts the message, News returns 7, and the Get ends. A Get that the engine issues a second
+// later finds the end with Of and ends at once.
 package outcomes
 
 import (
@@ -13,54 +22,58 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Requests are the requests of which something came lately.
+// Requests is the table of the requests for which a message arrived lately.
 type Requests struct {
 	cfg    Config `snap:"share"`
 	rows   table.Slab[row]
-	byID   table.Index // by the hash of the request's id
-	of     []table.List
-	share  table.Share
-	losses kernel.Losses
-	lives  kernel.Losses // of classes: which peer has one
-	news   []uint64      // requests that ended and whose Gets have not heard of it
+	byID   table.Index   // by request
+	of     []table.List  // requests of each class; the request that was updated longest ago is first
+	share  table.Share   // requests of each class
+	losses kernel.Losses // counts how often the peer of a class was lost
+	lives  kernel.Losses // counts how often a class was given to another peer
+	news   []uint64      // ended requests for which the waiting Gets were not examined yet
 	notes  []note        // by class
 }
 
-// Config bounds what is remembered.
+// Config bounds the table.
 type Config struct {
-	Max int              // requests
-	TTL effects.Duration // how long the end of one is remembered
+	Max int              // limit of requests
+	TTL effects.Duration // how long the end of a request is remembered
 }
 
-// A row is one request. Invariant: byID has one row of each id, and of[row.class] lists it, the one that was heard of
-// longest ago first.
+// A row holds the state of a request.
+//
+// Invariant: byID has one row for each id, and of[row.class] lists the row. In each list the row that was updated
+// longest ago is first.
 type row struct {
-	request   uint64
-	class     int          // of the peer that sends it; 0: of none that has proven who it is
-	born      kernel.Birth // when it was heard of last, among the losses of its class
-	name      int          // the class of the peer that is said to send it, proven or not; 0: of none that is known here
-	life      kernel.Birth // when it was heard of last, among the peers that have had the class in name
-	operation uint64       // the newest that its sender spoke of
-	key       []byte       // a chunk of it; none came if it is empty
+	request uint64       // hash of the request's id
+	class   int          // class of the peer that sends the request; 0: no peer has proven that it is the sender
+	born    kernel.Birth // loss count of class at the last update
+	// Class of the peer that is stated to be the sender, proven or not; 0: that peer is unknown here.
+	name      int
+	life      kernel.Birth // lives count of the class in name at the last update
+	operation uint64       // newest operation that the sender named
+	key       []byte       // key of a chunk of the request; empty: no chunk arrived
 	ended     bool
-	fresh     bool // it is in news
-	code      effects.Code
-	said      string
-	until     effects.Time // the end is remembered so long
+	fresh     bool         // the request is in news
+	code      effects.Code // how the request ended; OK: everything was sent
+	said      string       // the sender's explanation
+	until     effects.Time // how long the end is remembered
 }
 
-// A note is what a peer is to be told with the next answer: chunks of its were not what is waited for here.
+// note is an explanation for the next reply to a peer: chunks that the peer sent are not the chunks that a command here
+// waits for.
 type note struct{ why *effects.Why }
 
-// An End is how a request ended at its sender.
+// End states how a request ended at the sender.
 type End struct {
-	Code  effects.Code // OK: all of it was sent
-	Said  string       // the sender's words
-	Class int          // the sender's
-	Key   []byte       // a chunk that it sent, if any came; it is valid until the next call
+	Code  effects.Code // OK: everything was sent
+	Said  string       // the sender's explanation
+	Class int          // class of the sender
+	Key   []byte       // key of a chunk that the sender sent, if any arrived; valid until the next call
 }
 
-// Emptied returns no requests, in the memory of x, which is not used any more.
+// Emptied returns an empty table that reuses the memory of x, which must not be used afterwards.
 func (x *Requests) Emptied(cfg Config, classes int) Requests {
 	return Requests{
 		cfg: cfg, rows: x.rows.Emptied(cfg.Max), byID: x.byID.Emptied(), of: table.Zeroed(x.of, classes),
@@ -69,25 +82,28 @@ func (x *Requests) Emptied(cfg Config, classes int) Requests {
 	}
 }
 
+// find returns the row of a request; the row is nil if the request is unknown.
 func (x *Requests) find(request uint64) (table.Handle, *row) {
 	h := x.byID.Seek(request).Handle()
 	return h, x.rows.Get(h)
 }
 
-// by says whether a request is said to be a class's, which no other peer has had since. Such a peer may have been lost
-// meanwhile: it is the same one when it is back.
+// by reports whether the peer of a class is stated to be the sender of a request, and no second peer has had the class
+// since then. The peer may have been lost in the meantime: after a new handshake the peer is the same sender.
 func (x *Requests) by(r *row, class int) bool {
 	return r.name == class && !x.lives.Over(class, r.life)
 }
 
-// owned says whether a request is a peer's that is there, and goes on: then no other peer has a say in it.
+// owned reports whether a request is in progress and its proven sender is present. No other peer can then change the
+// request.
 func (x *Requests) owned(r *row) bool {
 	return r.class != 0 && !r.ended && !x.losses.Over(r.class, r.born)
 }
 
-// Began notes that a batch of a request came from a peer, whose first chunk has this key. One that had ended goes on,
-// unless the batch is not of a later attempt than that end: its sender asks once more for what it gave up, or what it
-// asked for was long under way, perhaps until after the peer was lost.
+// Began records that a batch of a request arrived from a peer. The key is that of the batch's first chunk. A request
+// that had ended is in progress again if the batch belongs to a later attempt than the end, because the sender repeats
+// what was given up. A batch of the same or an earlier attempt changes nothing, because the batch was in flight for
+// long, perhaps until after the peer was lost.
 func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key []byte) {
 	if request == 0 {
 		return
@@ -113,13 +129,21 @@ func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key [
 	r.key = append(r.key[:0], key...)
 }
 
-// End notes how a request ended, as a peer says, and says whether that is to be believed: not if the request is another
-// peer's, or goes on by a later attempt. The name is the class of the peer that the word says it comes from; the class
-// is the same if that is proven, else 0. A word is older than another in its name whether that is proven or not: nobody
-// but the sender loses by it.
+// End records how a request ended, according to a peer's message, and reports whether the message is accepted. The
+// message is rejected in the following cases:
 //
-// Example: a sender's link is cut, and it says how its first attempt ended before it has shaken hands again. The word
-// arrives when chunks of the second attempt are here: it ends nothing, although the request is nobody's that is there.
+//   - The message belongs to an earlier attempt than the newest attempt that is known under the same name.
+//   - The message does not come from the sender of the request, and the request is in progress with a sender that is
+//     present, or an end of the request is remembered.
+//   - The request is unknown and the class has no room for it (add).
+//
+// The argument name gives the class of the peer that the message states as the sender. The argument class is equal to
+// name if that is proven, and 0 otherwise. A message is compared with earlier messages under the same name whether or
+// not the name is proven, because only the stated sender can lose by that.
+//
+// Example: the link of a sender is cut, and the sender reports the end of its first attempt before the next handshake
+// is complete. The message arrives when chunks of the second attempt are here. The message ends nothing, although no
+// present peer owns the request.
 func (x *Requests) End(
 	v *env.Env, class, name int, request, operation uint64, code effects.Code, said string,
 ) bool {
@@ -148,13 +172,14 @@ func (x *Requests) End(
 	return true
 }
 
-// says reports whether a word in a name is of the peer that sends a request, as far as that has to be proven: not where
-// nothing about the request is.
+// says reports whether a message under a name comes from the sender of a request. Proof of the name is required only if
+// the sender of the request is proven.
 func (x *Requests) says(r *row, class, name int) bool {
 	return x.by(r, name) && (class != 0 || r.class == 0)
 }
 
-// Of says how a request ended, if it did and that is remembered.
+// Of returns how a request ended, or reports false if the request has not ended or if the end is not remembered any
+// more.
 func (x *Requests) Of(now effects.Time, request uint64) (End, bool) {
 	if request == 0 {
 		return End{}, false
@@ -166,7 +191,8 @@ func (x *Requests) Of(now effects.Time, request uint64) (End, bool) {
 	return End{Code: r.code, Said: r.said, Class: r.class, Key: r.key}, true
 }
 
-// News is a request that has ended, of which the next may be asked for after Heard; 0: there is none.
+// News returns the oldest ended request for which the waiting Gets were not examined yet, or 0 if there is none. The
+// call of Heard makes room for the next request.
 func (x *Requests) News() uint64 {
 	if len(x.news) == 0 {
 		return 0
@@ -174,7 +200,7 @@ func (x *Requests) News() uint64 {
 	return x.news[0]
 }
 
-// Heard says that all Gets of that request have heard of its end.
+// Heard records that all Gets of the request that News returned have been examined.
 func (x *Requests) Heard() {
 	if _, r := x.find(x.news[0]); r != nil {
 		r.fresh = false
@@ -182,37 +208,40 @@ func (x *Requests) Heard() {
 	x.news = append(x.news[:0], x.news[1:]...)
 }
 
-// Lost notes that a peer is gone: what it sent may be ended by others, which may be later lives of it.
+// Lost records that a peer is gone. The peer's requests may be ended by any peer from now on, which may be a later
+// incarnation of the same peer.
 func (x *Requests) Lost(class int) { x.losses.Add(class) }
 
-// Left notes that a class is another peer's from now on. How requests of the former one ended stays known.
+// Left records that a class belongs to another peer from now on. The ends of the former peer's requests stay known.
 func (x *Requests) Left(class int) {
 	x.notes[class] = note{}
 	x.losses.Add(class)
 	x.lives.Add(class)
 }
 
-// Note keeps what a peer is to be told with the next answer, until then; the newest counts.
+// Note stores an explanation for the next reply to a peer. A newer note replaces an older note.
 func (x *Requests) Note(class int, why *effects.Why) { x.notes[class] = note{why} }
 
-// NoteOf is the same of the peer that sends a request, if it is known.
+// NoteOf stores an explanation for the peer that sends a request, if that peer is known.
 func (x *Requests) NoteOf(request uint64, why *effects.Why) {
 	if _, r := x.find(request); r != nil && r.class != 0 {
 		x.Note(r.class, why)
 	}
 }
 
-// Noted takes what a peer is to be told; nil: nothing.
+// Noted removes and returns the explanation for the next reply to a peer, or nil if there is none.
 func (x *Requests) Noted(class int) (why *effects.Why) {
 	why, x.notes[class] = x.notes[class].why, note{}
 	return why
 }
 
-// Len is how many are remembered.
+// Len returns the number of requests in the table.
 func (x *Requests) Len() int { return x.rows.Len() }
 
-// add makes a row. Where a class has its share, its oldest goes; where it has none to give, nothing is remembered. Of
-// those whose time is over two go as one comes, and never all at once.
+// add inserts a request. First add evicts up to two of the class's oldest requests: a request is evicted if the class
+// has used up its share, or if the end of the request is not remembered any more. Expired rows therefore leave faster
+// than new rows arrive, but never all at once. If the class still has no room, add returns nil and the request is not
+// recorded.
 func (x *Requests) add(v *env.Env, class int, request uint64) *row {
 	for range 2 {
 		h := x.of[class].Front()
@@ -232,17 +261,18 @@ func (x *Requests) add(v *env.Env, class int, request uint64) *row {
 	return r
 }
 
-// move makes a row a class's, and the newest of it.
+// move assigns a request to a class as the newest request of that class.
 func (x *Requests) move(h table.Handle, r *row, class int) {
 	x.rows.Unlink(&x.of[r.class], h)
 	if r.class != class {
 		x.share.Give(r.class)
-		x.share.Take(class) // The other one had the place: there is room for it.
+		x.share.Take(class) // the former class gave up one place, so there is room
 		r.class, r.operation, r.key = class, 0, r.key[:0]
 	}
 	x.rows.PushBack(&x.of[class], h)
 }
 
+// forget removes a row.
 func (x *Requests) forget(h table.Handle) {
 	r := x.rows.Get(h)
 	x.byID.Remove(r.request, h)
