@@ -29,7 +29,7 @@
 //	target: Expels       the epoch is fenced: "fenced" is sent, and the target's end is taken away
 //	initiator            PeerFenced: the initiator fences its end, and TearDown is returned to its driver
 //	initiator: TornDown  the batch is settled, "gone" is sent, and the next epoch is offered
-//	target: SaysGone     the driver waits for the margin; then, over HCCS, the epoch is over and the revocation completes
+//	target: SaysGone     the driver waits for the margin; over HCCS the revocation then completes
 //	target: Offers       the accept names the revoked grant, so its transfer ends as Withdrawn
 //
 // # What proves that an epoch is over

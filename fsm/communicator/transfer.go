@@ -32,7 +32,7 @@ func (t *transfer) whole() bool { return t.done == t.batches }
 // transfer accepts a transfer of the machine.
 func (l *Initiator) transfer(now effects.Time, ev *Event, out *Out) {
 	h, t := l.transfers.Add()
-	if t == nil { // The machine keeps to Rules.Transfers, so this does not happen in practice.
+	if t == nil { // The driver passes no more transfers than the rules allow.
 		full := Post{Kind: PostTransferDone, Corr: ev.Corr, Code: effects.TooMany, Settled: true, At: now}
 		out.Posts = append(out.Posts, full)
 		return
