@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Hasher takes the words of a tree in order.
+// Hasher hashes the words of a tree in order.
 type Hasher struct {
 	state uint64
 	w     *Walker
@@ -19,7 +19,7 @@ func (h *Hasher) Word(x uint64) {
 	h.state = hi ^ lo + bits.RotateLeft64(h.state, 23)
 }
 
-// Bytes adds a string of bytes.
+// Bytes adds a byte string and its length.
 func (h *Hasher) Bytes(b []byte) {
 	h.Word(uint64(len(b)))
 	for len(b) >= 8 {
@@ -33,11 +33,11 @@ func (h *Hasher) Bytes(b []byte) {
 	h.Word(last)
 }
 
-// Apart returns a hasher of its own, for parts whose order must not count: add the
-// sums of all parts, then that sum as a word.
+// Apart returns a separate hasher for parts whose order must not matter. The caller adds up the sums of all parts, and
+// then adds the total as a word.
 func (h *Hasher) Apart() Hasher { return Hasher{w: h.w, state: 0x632BE59BD9B4E019} }
 
-// Sum is the hash of all words so far.
+// Sum returns the hash of all words so far.
 func (h *Hasher) Sum() uint64 {
 	x := h.state
 	x ^= x >> 32
@@ -45,17 +45,17 @@ func (h *Hasher) Sum() uint64 {
 	return x ^ x>>32
 }
 
-// Value adds the value of type t at p by structure and rules.
+// Value adds the value of type t at p, by its structure and the rules.
 func (h *Hasher) Value(t reflect.Type, p unsafe.Pointer) { h.w.sum(t).add(h, p) }
 
-// Hash returns the hash of *of by structure and rules.
+// Hash returns the hash of *of, by its structure and the rules.
 func Hash[T any](w *Walker, of *T) uint64 {
 	h := Hasher{w: w}
 	w.sum(reflect.TypeFor[T]()).add(&h, unsafe.Pointer(of))
 	return h.Sum()
 }
 
-// A sum says how values of one type are hashed: its parts in order.
+// A sum says how values of one type are hashed: its parts, in order.
 type sum struct{ parts []part }
 
 type partOp uint8
@@ -85,7 +85,7 @@ type part struct {
 
 func (w *Walker) sum(t reflect.Type) *sum {
 	if s := w.sums[t]; s != nil {
-		return s
+		return s // What a clone does not have to itself cannot distinguish states.
 	}
 	s := &sum{}
 	w.sums[t] = s
@@ -184,7 +184,7 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 			h.Word(uint64(*(*uint32)(at)))
 		case partWord64:
 			h.Word(*(*uint64)(at))
-		case partBytes: // A string lies in memory as a slice does, without the capacity.
+		case partBytes: // A string has the layout of a slice without the capacity.
 			b := (*struct {
 				data unsafe.Pointer
 				len  int
@@ -220,7 +220,7 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 	}
 }
 
-// entries adds a map: the order of its entries does not count.
+// entries adds a map. The order of its entries does not matter.
 func (h *Hasher) entries(t reflect.Type, at unsafe.Pointer) {
 	v := reflect.NewAt(t, at).Elem()
 	total := uint64(v.Len())
