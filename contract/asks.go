@@ -94,10 +94,10 @@ func Asks() []Scenario[WireStage] {
 			r := s.hears("slow")
 			s.do(A, &effects.Close{Conn: s.conn})
 			end := s.ends(corr, "")
-			s.answers(r, "too late") // It must be dropped: a delivery would be a second completion.
+			s.answers(r, "too late") // The reply must be dropped: a delivery would be a second completion.
 			return end
 		}),
-		// The reply may be in the mailbox when Close is carried out: then it counts.
+		// The reply may be in the mailbox when Close is carried out; the reply then counts.
 		asking("a connection is closed while the answer is under way", may(Asking, effects.OK, effects.Closed),
 			func(s *aTalk) Ending {
 				corr := s.asks("close call")
@@ -112,7 +112,7 @@ func Asks() []Scenario[WireStage] {
 			s.do(A, &effects.Close{Conn: s.conn})
 			return s.ends(corr, "unread")
 		}),
-		// Whatever happens to the first reply, it must not be taken for the second (M6).
+		// The first reply must never be taken for the reply to the second request (M6).
 		asking("a late answer is not taken for the next one", may(Asking, effects.OK), func(s *aTalk) Ending {
 			first := s.asks("first")
 			late := s.hears("first")

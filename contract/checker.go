@@ -28,9 +28,9 @@ func broken(by Side, format string, args ...any) error {
 	return &Breach{By: by, Story: fmt.Sprintf(format, args...)}
 }
 
-// A Checker holds one incarnation of one machine and its driver to the contract. It must be given everything in the
-// order in which the machine sees it: each event before its step, and each effect after it. It does not keep the events
-// and effects.
+// A Checker holds one incarnation of one machine and its driver to the contract. The caller must pass all events and
+// effects in the order in which the machine sees them: each event before its step, and each effect after that step. The
+// Checker does not keep the events and effects.
 type Checker struct {
 	corrs  map[effects.Corr]owed
 	seen   map[Ending]uint64
@@ -264,8 +264,8 @@ func (c *Checker) end(corr effects.Corr, v Verb) (owed, error) {
 	return o, nil
 }
 
-// A Crossing is an order of events and effects that a machine may find surprising: the driver had reported or done one
-// thing before it could know of the other.
+// A Crossing is an order of events and effects that a machine may find surprising: the driver had reported or done
+// something before it could know of the machine's latest effect.
 type Crossing uint8
 
 // The crossings.

@@ -74,7 +74,7 @@ func pushesCutShort() []Scenario[DataStage] {
 			until(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
 			return end
 		}),
-		// The machine has not been notified yet, so it may issue the push.
+		// The machine may issue the push, because the loss was not reported yet.
 		pushing("a push to a target that has died", lost, func(s *aPush) Ending {
 			s.kill(B)
 			return s.ends(s.start())

@@ -1,5 +1,6 @@
-// Package contract is the executable form of what package effects promises. It ensures that the simulated driver is
-// never more lenient than the real drivers. It imports only effects and decides nothing at run time: it is for tests.
+// Package contract is the executable form of what package effects promises. Its purpose is that the simulated driver is
+// never more lenient than the real drivers. The package imports only effects and is for tests: nothing at run time
+// depends on this package.
 //
 // The package has three parts, each based on the one before:
 //

@@ -52,7 +52,7 @@ func (v Verb) String() string {
 	return "invalid"
 }
 
-// An Ending is one way in which an effect can be completed. A Send that was Replied ends as OK, and an Unanswered Send
+// An Ending is a way in which an effect can be completed. A Send that was Replied ends as OK, and an Unanswered Send
 // ends with its code.
 type Ending struct {
 	Of        Verb
@@ -100,7 +100,7 @@ func EndingOf(ev effects.Event) (end Ending, ok bool) {
 }
 
 // legal lists the codes that may complete each effect of a machine that keeps its part of the contract. Invalid is not
-// among the codes of Send and Post: it answers only what a broken machine does.
+// among the codes of Send and Post, because only a broken machine gets that code there.
 //
 //kvferry:table
 var legal = [verbEnd][]effects.Code{
@@ -109,8 +109,8 @@ var legal = [verbEnd][]effects.Code{
 	// Malformed: a reply arrived, but its frames are not those of the channel. TooMany: the driver's own queue is full.
 	Asking:  {effects.OK, effects.Closed, effects.PeerLost, effects.Refused, effects.Malformed, effects.TooMany},
 	Telling: {effects.OK, effects.Refused, effects.PeerLost, effects.Closed},
-	// Unsupported: the driver has no plane of that name. The other codes are of the plane, or reported by the peer
-	// through it.
+	// Unsupported: the driver has no plane of that name. The remaining codes come from the plane, or from the peer
+	// through the plane.
 	Importing: {effects.OK, effects.Unreachable, effects.Stale, effects.Refused, effects.Malformed, effects.TooMany,
 		effects.Faulted, effects.Unsupported, effects.Closed},
 	Dropping: {effects.OK},
@@ -140,7 +140,7 @@ func Legal() (all []Ending) {
 			all = append(all, Ending{Of: v, Code: c})
 		}
 	}
-	// A plane or device may access local pages for some time after it, or the peer, gave up. OK is always settled.
+	// A plane or device may access local pages for some time after the plane or the peer gave up. OK is always settled.
 	for _, v := range []Verb{Transferring, Copying} {
 		for _, c := range legal[v] {
 			if c != effects.OK {

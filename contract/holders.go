@@ -86,8 +86,7 @@ func quiet[E effects.Event](h *holders, of End, more bool, fits func(E) bool) {
 	eventually(h.play, of, fits)
 }
 
-// closed is like quiet for a driver that is closed: it checks that the close completes only after the last thread has
-// left.
+// closed is like quiet for a driver that is closed: the close must complete only after the last thread has left.
 func (h *holders) closed(of End) {
 	if h.err != nil {
 		return

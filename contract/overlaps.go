@@ -3,7 +3,7 @@ package contract
 import "github.com/kvferry/kvferry/effects"
 
 // Overlaps returns the scenarios of grants that are in force over the same pages at the same time: each grant is
-// independent, with its own length, from its Grant to its Revoked, whatever happens to the other grant. Only grants to
+// independent, with its own length, from its Grant to its Revoked, whatever happens to the second grant. Only grants to
 // read may overlap (M1).
 func Overlaps() (list []Scenario[DataStage]) {
 	for _, order := range []struct {
@@ -84,7 +84,7 @@ func newOverlap(s *aPull, longFirst bool) *overlap {
 		o.long, o.short = loan{first, s.b.PageBytes}, o.lend(o.half)
 		return o
 	}
-	// The first grant covered whole pages: it ends, and is not part of the scenario.
+	// The first grant covered whole pages and is not part of the scenario.
 	o.short = o.lend(o.half)
 	s.grant = first
 	s.revokes()

@@ -90,8 +90,8 @@ func (p *planes) dropped(id effects.Link) error {
 	return nil
 }
 
-// lost checks a LinkLost. It may arrive after Drop, because it was in the mailbox by then, but not after Dropped. For
-// the same reason a transfer may still be open: it crossed with the loss, and fails.
+// lost checks a LinkLost. A LinkLost may arrive after Drop if the event was in the mailbox by then, but not after
+// Dropped. For the same reason a transfer that crossed with the loss may still be open, and fails.
 func (p *planes) lost(id effects.Link) error {
 	if id == 0 { // A peer that imported this node.
 		return nil

@@ -34,7 +34,7 @@ func (s *aPull) takes(first uint32) []effects.Page {
 	return pages
 }
 
-// transfer returns the read as an effect, which the scenario may change before it issues it.
+// transfer returns the read as an effect, which the scenario may change before the read begins.
 func (s *aPull) transfer() *effects.Transfer {
 	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant, Read: true,
 		NotAfter: s.stage.Now(A).Add(60 * effects.Second)}

@@ -19,7 +19,7 @@ func newPush(p *play, stage DataStage) *aPush {
 	return s
 }
 
-// transfer returns the push as an effect, which the scenario may change before it issues it.
+// transfer returns the push as an effect, which the scenario may change before the push begins.
 func (s *aPush) transfer() *effects.Transfer {
 	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant,
 		NotAfter: s.stage.Now(A).Add(60 * effects.Second)}

@@ -59,8 +59,8 @@ func (p *planes) settled(corr effects.Corr) {
 	p.copySettled(corr)
 }
 
-// still returns an error if a page may not be stored into or get a new generation: a peer may read it, a read or copy
-// fills it, or it is scattered or copied. On leased planes time alone may end a grant to read (M4).
+// still returns an error if a page may not be stored into or get a new generation: a peer may read the page, a read or
+// copy fills the page, or the page is scattered or copied. On leased planes time alone may end a grant to read (M4).
 func (p *planes) still(index uint32, is life) error {
 	switch {
 	case p.fenced && is.lent > 0:

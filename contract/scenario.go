@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Scenario is one situation between two nodes and the endings that may result. A real driver may produce any of them;
-// the simulated driver must produce all of them over its seeds.
+// A Scenario is one situation between two nodes and the endings that may result. A real driver may produce any of these
+// endings; the simulated driver must produce all of these endings over its seeds.
 type Scenario[S Stage] struct {
 	Name string
 	May  []Ending
@@ -37,8 +37,8 @@ func may(v Verb, codes ...effects.Code) (list []Ending) {
 	return list
 }
 
-// failing lists the endings of a transfer that began and failed. Each may be settled or not, because it depends on the
-// plane whether the initiator's side still reads pages at that instant.
+// failing lists the endings of a transfer that began and failed. Each may be settled or not, because the plane decides
+// whether the initiator's side still reads pages at that instant.
 func failing(codes ...effects.Code) (list []Ending) {
 	for _, c := range codes {
 		list = append(list, Ending{Of: Transferring, Code: c}, Ending{Of: Transferring, Code: c, Unsettled: true})

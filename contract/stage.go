@@ -21,10 +21,10 @@ type Stage interface {
 	// Next waits for an event at either node. ok is false when no event will arrive any more, or when none arrived for
 	// so long that the driver must be broken.
 	Next() (at End, ev effects.Event, ok bool)
-	// Kill ends a node in such a way that the other node can only detect it. No further effect is issued at the killed
-	// node; events that it was given before may still be returned by Next.
+	// Kill ends a node without a message to its peer, which can only detect the end. No further effect is issued at the
+	// killed node; earlier events of that node may still be returned by Next.
 	Kill(at End)
-	// Finish lets what is in progress come to its end, by shutting the drivers down where necessary. After it, Next
+	// Finish lets what is in progress come to its end, by shutting the drivers down where necessary. Afterwards Next
 	// returns the remaining events, and then not ok.
 	Finish()
 }

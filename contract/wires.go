@@ -79,8 +79,8 @@ func (w *wires) told(e *effects.Post) error {
 	return nil
 }
 
-// answered records the completion of a request in flight. It may arrive after Close, because the reply was in the
-// mailbox by then; its Corr identifies the request.
+// answered records the completion of a request in flight. The completion may arrive after Close if the reply was in the
+// mailbox by then; the Corr identifies the request.
 func (w *wires) answered(id effects.Conn, with effects.Code) error {
 	c := w.conns[id]
 	if c.lost && with == effects.OK {
@@ -94,8 +94,8 @@ func (w *wires) answered(id effects.Conn, with effects.Code) error {
 	return nil
 }
 
-// lost checks a ConnLost. It may also concern a connection that a peer opened, which has no entry here. A Send may
-// still be open: it crossed with the loss, and is not answered any more.
+// lost checks a ConnLost. A ConnLost may also concern a connection that a peer opened, which has no entry here. A Send
+// that crossed with the loss may still be open, and is not answered any more.
 func (w *wires) lost(id effects.Conn) error {
 	c, ours := w.conns[id]
 	switch {

@@ -113,7 +113,7 @@ func (c Channel) String() string {
 	return "channel" + strconv.Itoa(int(c))
 }
 
-// ChannelNamed returns the channel whose String is name. It reports false if there is none.
+// ChannelNamed returns the channel whose String is name, and reports false if there is none.
 func ChannelNamed(name string) (Channel, bool) {
 	for c := range Channel(1<<8 - 1) {
 		if (c + 1).String() == name {

@@ -1,8 +1,7 @@
 package effects
 
-// Code says how an operation ended. It is a value that a program can switch on. The same codes are used for
-// completions, for outcomes of commands and, by number, in the kvf_code field of our wire extension; therefore numbers
-// are never reused.
+// Code says how an operation ended. A program can switch on the value. The same codes are used for completions, for
+// outcomes of commands and, by number, in the kvf_code field of our wire extension; therefore numbers are never reused.
 type Code uint8
 
 // The codes. Each comment says what the reader of the code should do.

@@ -1,7 +1,7 @@
-// Package effects defines the vocabulary between the state machines, which decide, and the drivers, which act. It knows
-// no protocol and imports nothing of this project. A machine consumes events and returns effects; it never performs
-// input or output, reads a clock or starts a goroutine. The simulator and the real runtime are two drivers of the same
-// machines.
+// Package effects defines the vocabulary between the state machines, which decide, and the drivers, which act. The
+// package knows no protocol and imports nothing of this project. A machine consumes events and returns effects, and
+// never performs input or output, reads a clock or starts a goroutine. The simulator and the real runtime are two
+// drivers of the same machines.
 //
 // # The loop
 //

@@ -6,9 +6,9 @@ package effects
 //sumtype:decl
 type Effect interface{ isEffect() }
 
-// Open makes a client connection. Completion: one Opened. The driver may report OK before the peer is present, and it
-// never resolves or connects synchronously. Window is the largest number of Sends that may be outstanding on the Conn:
-// 0 and 1 mean lockstep, and only Matched channels allow more.
+// Open makes a client connection. Completion: Opened. The driver may report OK before the peer is present, and never
+// resolves or connects synchronously. Window is the largest number of Sends that may be outstanding on the Conn: 0 and
+// 1 mean lockstep, and only Matched channels allow more.
 type Open struct {
 	Corr    Corr
 	Channel Channel
@@ -21,29 +21,29 @@ type Open struct {
 // Afterwards the driver posts nothing more about that Conn, so an older reply can never be taken for a newer one (M6).
 type Close struct{ Conn Conn }
 
-// Send queues one request on a Conn. Completion: one Replied or Unanswered. Before: fewer Sends are outstanding on that
-// Conn than its Window. The replies may arrive in any order, each under its own Corr; a lost reply keeps its place in
-// the window until Close. The driver sets no timeout, because the machine ends a slow request with Close. A driver
-// never resends.
+// Send queues one request on a Conn. Completion: Replied or Unanswered. Before: fewer Sends are outstanding on that
+// Conn than its Window. The replies may arrive in any order, each under the Corr of its request; a lost reply keeps a
+// place in the window until Close. The driver sets no timeout, because the machine ends a slow request with Close. A
+// driver never resends.
 type Send struct {
 	Corr Corr
 	Conn Conn
 	Body []byte
-	// Carries are local pages whose valid bytes the driver writes, one page after the other, over the end of Body, as
-	// the pages are when the driver carries out the effect. Body has room for them. Before: the machine holds the pages
-	// in this step, and nothing stores into them. A driver that cannot read pages by itself gets none.
+	// Carries are local pages. The driver writes their valid bytes, page after page, over the end of Body, as the pages
+	// are when the driver carries out the effect. Body has room for them. Before: the machine holds the pages in this
+	// step, and nothing stores into them. A driver that cannot read pages by itself gets none.
 	Carries []Page
 }
 
-// Post hands one one-way message to the transport. Completion: one SendDone. The driver never drops the message
-// silently: a full queue completes as Refused.
+// Post hands one one-way message to the transport. Completion: SendDone. The driver never drops the message silently: a
+// full queue completes as Refused.
 type Post struct {
 	Corr Corr
 	Conn Conn
 	Body []byte
 }
 
-// Reply answers one Request, at most once. It has no completion. If the requester is gone, the bytes are dropped and
+// Reply answers one Request, at most once. There is no completion. If the requester is gone, the bytes are dropped and
 // counted.
 type Reply struct {
 	Request Request
@@ -52,8 +52,8 @@ type Reply struct {
 
 // Import connects the data plane to a peer. Plane is one of the plane names that both ends have, Blob is what the
 // peer's plane of that name offered to this rank alone, Peer is the peer's incarnation as this rank knows it, and Us is
-// this rank's incarnation as the peer knows it. Completion: one Imported. The driver proves to the peer's plane that it
-// has the Blob and is Us, and requires the peer's plane to prove that it is Peer (M2).
+// this rank's incarnation as the peer knows it. Completion: Imported. The driver proves to the peer's plane that it has
+// the Blob and is Us, and requires the peer's plane to prove that it is Peer (M2).
 type Import struct {
 	Corr  Corr
 	Peer  Incarnation
@@ -62,7 +62,7 @@ type Import struct {
 	Blob  []byte
 }
 
-// Drop ends a Link; the transfers of that link complete as PeerLost. Completion: one Dropped. A LinkLost that is in the
+// Drop ends a Link; the transfers of that link complete as PeerLost. Completion: Dropped. A LinkLost that is in the
 // mailbox already arrives before the Dropped.
 type Drop struct{ Link Link }
 
@@ -87,19 +87,20 @@ type Grant struct {
 	Pages []Page
 }
 
-// Revoke takes a grant back. Completion: one Revoked, once nothing can touch those pages that had not landed, or
-// deliver what it loads from them, any more. Never synchronous. On fenced planes Revoke always completes soon; on
-// leased planes it completes when the mapping, queue pair or communicator is proven gone. On fenced planes a grant to
-// load ends by Revoke alone.
+// Revoke takes a grant back. Completion: Revoked, once nothing can touch those pages that had not landed, or deliver
+// what it loads from them, any more. Never synchronous. On fenced planes Revoke always completes soon; on leased planes
+// it completes when the mapping, queue pair or communicator is proven gone. On fenced planes a grant to load ends by
+// Revoke alone.
 type Revoke struct{ Grant GrantID }
 
 // Transfer writes Pairs to the peer behind Link under Grant, as one batch; with Read it loads the peer's pages into
-// local pages. Completion: one TransferDone, and one Settled if that TransferDone was not settled. Before: the machine
+// local pages. Completion: TransferDone, and one Settled if that TransferDone was not settled. Before: the machine
 // holds the local pages until the transfer is settled, and published the pages that are to be loaded into.
 //
 // The driver reads its clock again before each submission to the device or stream, and completes the transfer as
-// Expired past NotAfter (M4). It refuses the transfer as Stale if the link's incarnation is not Peer (M2). The peer
-// gave Grant no earlier than Since, by the local clock; zero means that the time is unknown. Only a push has a Gather.
+// Expired past NotAfter (M4). The driver refuses the transfer as Stale if the link's incarnation is not Peer (M2). The
+// peer gave Grant no earlier than Since, by the local clock; zero means that the time is unknown. Only a push has a
+// Gather.
 type Transfer struct {
 	Corr     Corr
 	Link     Link
@@ -112,7 +113,7 @@ type Transfer struct {
 	NotAfter Time
 }
 
-// Copy copies Length bytes of each From to its To: pages of two pools of this node, or of one pool. Completion: one
+// Copy copies Length bytes of each From to its To: pages of two pools of this node, or of one pool. Completion:
 // CopyDone, and one Settled if that CopyDone was not settled. Before: the machine holds both pages until the copy is
 // settled; To was published, and nothing else loads from or stores into To. The copies of several effects may overlap
 // and may end in any order.
@@ -129,7 +130,7 @@ type Store struct {
 	Bytes []byte
 }
 
-// Cancel hastens the end of a Transfer or Copy. It has no completion of its own; an unknown Corr is ignored.
+// Cancel hastens the end of a Transfer or Copy. Cancel has no completion; an unknown Corr is ignored.
 type Cancel struct{ Corr Corr }
 
 // Confirm answers one Landed. The initiator's TransferDone is not sent before the Confirm. OK means that the machine
@@ -140,9 +141,9 @@ type Confirm struct {
 }
 
 // Scatter hands Pages, whole chunks in order, to the engine's device code: Pages[i] is item First+i of the command
-// Ticket. Completion: one Scattered. Before: the machine holds the pages until then, nothing writes to them, and no
-// other Scatter of that command is outstanding. The driver does not touch the pages after the completion. What the
-// engine did with the data matters to the engine alone.
+// Ticket. Completion: Scattered. Before: the machine holds the pages until then, nothing writes to them, and no other
+// Scatter of that command is outstanding. The driver does not touch the pages after the completion. What the engine did
+// with the data matters to the engine alone.
 type Scatter struct {
 	Corr   Corr
 	Ticket Ticket
@@ -168,10 +169,10 @@ type Deliver struct {
 	Begun bool
 }
 
-// Return gives back the memory of a command whose Deliver said Held. It is emitted once only.
+// Return gives back the memory of a command after a Deliver that said Held. Return is emitted once only.
 type Return struct{ Ticket Ticket }
 
-// Observe is a typed fact for metrics, logs and oracles. A driver may drop it.
+// Observe is a typed fact for metrics, logs and oracles. A driver may drop an Observe.
 type Observe struct {
 	Fact  Fact
 	Code  Code

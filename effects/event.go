@@ -1,6 +1,6 @@
 package effects
 
-// An Event is one thing that happened. Drivers own the structs and may reuse them after the step.
+// An Event is something that happened. Drivers own the structs and may reuse them after the step.
 //
 //sumtype:decl
 type Event interface{ isEvent() }
@@ -78,8 +78,8 @@ type LinkLost struct {
 }
 
 // TransferDone completes Transfer. Settled says that no access of this transfer can still change a page, or deliver
-// bytes that are read from now on as its own; if Settled is false, exactly one Settled event follows. At is the instant
-// that the driver read after it observed the completion.
+// bytes that are read from now on as its own; if Settled is false, a Settled event follows exactly once. At is the
+// instant that the driver read after it observed the completion.
 //
 // For a push, OK implies Settled and, on fenced planes, that the target's machine has confirmed the landing. For a
 // read, OK implies Settled, that the local pages hold what the peer's pages held in the generations named (Length bytes
@@ -93,8 +93,8 @@ type TransferDone struct {
 }
 
 // CopyDone completes Copy. OK says that each To holds the whole content of its From, and implies Settled. Settled says
-// that no part of the copy touches a page any more; if Settled is false, exactly one Settled event follows. A copy that
-// ended with another code says nothing about any To. At is the instant that the driver read after it observed the
+// that no part of the copy touches a page any more; if Settled is false, a Settled event follows exactly once. A copy
+// that ended with another code says nothing about any To. At is the instant that the driver read after it observed the
 // completion.
 type CopyDone struct {
 	Corr    Corr
@@ -122,8 +122,8 @@ type Landed struct {
 	Complete bool
 }
 
-// Scattered completes Scatter: the engine's device code has read the pages or has given up on them. It touches neither
-// the pages nor the memory that it stored them to any more.
+// Scattered completes Scatter: the engine's device code has read the pages or has given up on them. The device code
+// touches neither the pages nor the memory that it stored them to any more.
 type Scattered struct {
 	Corr Corr
 	Code Code

@@ -5,9 +5,9 @@ import "iter"
 // A Gather says from which local pages each page of a transfer is assembled: the layers of a chunk, each in a page of
 // its own. The zero value means that each page of the transfer is one local page.
 //
-// Pages[i*Layers+l] is layer l of pair i, whose Local is the page of layer 0 with the Length of all layers together.
-// The page of a layer consists of Stripes parts of equal size, such as its keys and its values. In the peer's page the
-// first parts of all layers come first, in the order of the layers, and then the second parts.
+// Pages[i*Layers+l] is layer l of pair i. The Local of that pair is the page of layer 0 with the Length of all layers
+// together. The page of a layer consists of Stripes parts of equal size, such as its keys and its values. In the peer's
+// page the first parts of all layers come first, in the order of the layers, and then the second parts.
 //
 // Example: with 2 layers and 2 stripes, the peer's page holds keys of layer 0, keys of layer 1, values of layer 0,
 // values of layer 1.
@@ -46,8 +46,8 @@ func (g *Gather) Pieces(i int, pair *Pair) iter.Seq[Piece] {
 	}
 }
 
-// Fits reports whether the gather matches the pairs: it has Layers pages for each pair, each page has an equal share of
-// its pair's bytes, and the stripes divide that share.
+// Fits reports whether the gather matches the pairs: there are Layers pages for each pair, each page has an equal share
+// of the pair's bytes, and the stripes divide that share.
 func (g *Gather) Fits(pairs []Pair) bool {
 	if g.Layers == 0 {
 		return g.Stripes == 0 && len(g.Pages) == 0

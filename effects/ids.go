@@ -19,7 +19,7 @@ const (
 	Second               = 1000 * Millisecond
 )
 
-// Add returns t+d. It returns the last representable instant instead of wrapping.
+// Add returns t+d, or the last representable instant if the sum would overflow.
 func (t Time) Add(d Duration) Time {
 	sum := t + Time(d)
 	if d > 0 && sum < t {
@@ -52,7 +52,7 @@ func (t Time) Sub(u Time) Duration { return Duration(t - u) }
 
 // Identifiers. Zero is never a valid identifier.
 type (
-	// Ticket names one command of the engine. The driver assigns it and never uses it twice.
+	// Ticket names one command of the engine. The driver assigns the value, and never the same value twice.
 	Ticket uint64
 	// Corr names one outstanding effect. The machine assigns it, and no two outstanding effects have the same Corr.
 	Corr uint64

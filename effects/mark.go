@@ -14,7 +14,7 @@ type Mark uint16
 const MarksPerSet = 64
 
 // NewMarks returns a set of marks. S is a struct whose fields all have the type Mark; adding a field declares a mark,
-// whose name follows from the name of the field ([NameMarks]). The fields are numbered in order. The number set
+// with a name that follows from the name of the field ([NameMarks]). The fields are numbered in order. The number set
 // distinguishes the sets of a machine. NewMarks panics if S has more than MarksPerSet fields or a field of another
 // type.
 //

@@ -12,7 +12,7 @@ func AppendPart(body, part []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(body, uint32(len(part))), part...)
 }
 
-// CutPart splits the first part off a body. It reports false if the body is empty or does not begin with a whole part.
+// CutPart splits the first part off a body, and reports false if the body is empty or does not begin with a whole part.
 // The returned slices share the memory of the body.
 func CutPart(body []byte) (part, rest []byte, ok bool) {
 	if len(body) < partHead {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Why explains what the code of an outcome leaves open: which peer it concerned, how far the operation was, what both
+// A Why explains what the code of an outcome leaves open: which peer was involved, how far the operation was, what both
 // ends have configured, and what the peer says about it. A machine makes a Why only where something failed, and nothing
 // changes it afterwards, so a driver may keep it. A Why is for people: no machine ever reads one to decide anything.
 //
@@ -93,7 +93,7 @@ var remedies = [CodeCount]string{
 	NotSent:      "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash",
 }
 
-// RemedyOf returns what helps where nothing more than the code is known. It returns an empty text where nothing needs
+// RemedyOf returns what helps where nothing more than the code is known, and returns an empty text where nothing needs
 // to be done.
 func RemedyOf(c Code) string {
 	if int(c) < len(remedies) {

@@ -4,7 +4,7 @@
 // No two peers of a rank know it by the same name. The rank's name for use with a peer is derived from the rank's key
 // and from the identity of that peer, and is sent to that peer only; every message names both ends. A sender that names
 // both ends correctly is therefore one of the two ranks: a name that a peer knows, or that appears in a log, is useless
-// at any other rank, and at the same rank it is useless in the name of another peer (M2). On a data plane, a peer
+// at every further rank, and is useless at the same rank in the name of another peer (M2). On a data plane, a peer
 // proves besides that the handshake gave it the plane's token, without revealing the token.
 //
 // Example: rank A connects to rank B and introduces itself by a.To(B's address). B answers with b.For(that name). From
@@ -36,8 +36,8 @@ func KeyOf(seed uint64) Key {
 // A Token is the secret by which one peer and one data plane authenticate to each other.
 type Token [16]byte
 
-// Life returns the public identity of the incarnation. It is the same for all observers, and it is not a name that any
-// peer accepts.
+// Life returns the public identity of the incarnation. This identity is the same for all observers, and no peer accepts
+// it as a name.
 func (k Key) Life() effects.Incarnation { return k.mac("life") }
 
 // Buffer returns the wire identity of the incarnation's pool.
@@ -74,8 +74,8 @@ func (k Key) name(secret [16]byte) effects.Incarnation {
 	return secret
 }
 
-// OneLife reports whether two names have the same public beginning, which says that they belong to one incarnation. It
-// proves nothing, because a peer can copy the beginning.
+// OneLife reports whether two names have the same public beginning, which says that they belong to one incarnation. The
+// comparison proves nothing, because a peer can copy the beginning.
 func OneLife(a, b effects.Incarnation) bool { return [shown]byte(a[:shown]) == [shown]byte(b[:shown]) }
 
 // Token returns the token with which peer authenticates on the named data plane; us is the local rank's name for use
@@ -94,8 +94,8 @@ func Same(a, b [16]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) ==
 func (k Key) mac(what string, parts ...[]byte) [16]byte { return mac(k[:], what, parts) }
 
 // mac is HMAC-SHA256, truncated to 16 bytes, over parts that are each preceded by their length, so that no two lists of
-// parts have the same encoding. It is written out because a step computes several: where the parts are as short as they
-// always are, it allocates nothing.
+// parts have the same encoding. The code is written out because a step computes several values: with parts as short as
+// they always are, mac allocates nothing.
 func mac(key []byte, what string, parts [][]byte) [16]byte {
 	if len(key) > sha256.BlockSize {
 		panic("BUG: a key longer than a block")

@@ -110,7 +110,7 @@ func (w *Walker) plan(t reflect.Type) *plan {
 	p := &plan{typ: t, size: t.Size(), plain: plain(t)}
 	w.plans[t] = p // before its parts are compiled, because types may be recursive through pointers
 	w.addFixes(p, nil, nil, t, 0)
-	return p // The elements are plain.
+	return p
 }
 
 func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
@@ -142,7 +142,7 @@ func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructFiel
 			before := len(p.fixes)
 			w.addFixes(p, nil, nil, t.Elem(), at+uintptr(i)*t.Elem().Size())
 			if len(p.fixes) == before {
-				return // Plain elements.
+				return // The elements are plain.
 			}
 		}
 	case reflect.Slice:
@@ -230,7 +230,7 @@ func (w *Walker) room(f *fix, n int) reflect.Value {
 }
 
 // holds returns the pointer type in the interface at p, the address of the pointer within the interface, and the index
-// of the type in are. It returns nil if the interface is nil. It panics if are does not list the type.
+// of the type in are, and returns nil if the interface is nil. It panics if are does not list the type.
 func holds(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (is reflect.Type, held *unsafe.Pointer, nth int) {
 	v := reflect.NewAt(t, p).Elem()
 	if v.IsNil() {

@@ -85,7 +85,7 @@ type part struct {
 
 func (w *Walker) sum(t reflect.Type) *sum {
 	if s := w.sums[t]; s != nil {
-		return s // What a clone does not have to itself cannot distinguish states.
+		return s
 	}
 	s := &sum{}
 	w.sums[t] = s
@@ -97,7 +97,7 @@ func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField
 	if r, ok := w.ruleOf(owner, field, t); ok {
 		switch {
 		case r.Skip || r.Copy != Deep && r.Hash == nil && r.Compile == nil:
-			return // What a clone does not have to itself cannot tell states apart.
+			return // What a clone does not have to itself cannot distinguish states.
 		case r.Compile != nil:
 			s.parts = append(s.parts, part{at: at, op: partCustom, custom: r.Compile(w, t)})
 			return

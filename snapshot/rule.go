@@ -74,7 +74,7 @@ type Walker struct {
 	lent  []*made // the fields whose slices the preceding CloneOver used
 }
 
-// New returns a walker with these rules. It panics if two rules are for the same type or word.
+// New returns a walker with these rules, and panics if two rules are for the same type or word.
 func New(rules ...Rule) *Walker {
 	w := &Walker{
 		types: map[reflect.Type]*Rule{}, generics: map[string]*Rule{}, words: map[string]*Rule{}, unused: map[*Rule]bool{},
@@ -169,7 +169,7 @@ func (w *Walker) Structure(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	return s.add
 }
 
-// OffsetOf returns the offset of a field of type T in struct type t. It panics if the field has another type.
+// OffsetOf returns the offset of a field of type T in struct type t, and panics if the field has another type.
 func OffsetOf[T any](t reflect.Type, path string) uintptr {
 	at, is := Offset(t, path)
 	if want := reflect.TypeFor[T](); is != want {

@@ -17,7 +17,7 @@ const (
 	tagSet     = "set"     // a number that is hashed only as zero or not zero
 	tagPast    = "past"    // what the next value in a slot continues from: see Walker.Past
 	tagLife    = "life"    // a flag; while it is false, nothing of its struct is hashed
-	tagBeside  = "beside"  // slices: only elements are written whose neighbour in the preceding field is alive
+	tagBeside  = "beside"  // slices: only elements with a live neighbour in the preceding field are written
 )
 
 func wordOf(f *reflect.StructField) string { return f.Tag.Get(tagKey) }
@@ -52,7 +52,7 @@ func compileSet(_ *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	}
 }
 
-// lifeOf returns the offset of the flag in struct type t that says whether the struct is hashed. It reports false if t
+// lifeOf returns the offset of the flag in struct type t that says whether the struct is hashed, and reports false if t
 // has none, and panics if t has two or the flag is not a bool.
 func lifeOf(t reflect.Type) (at uintptr, ok bool) {
 	for i := range t.NumField() {

@@ -78,7 +78,7 @@ func (l *Initiator) tick(now effects.Time, out *Out) {
 	}
 }
 
-// Deadline returns the instant at which the next Tick is wanted. It reports false if there is none.
+// Deadline returns the instant at which the next Tick is wanted, and reports false if there is none.
 func (l *Initiator) Deadline() (effects.Time, bool) {
 	at, ok := l.timers.Next()
 	sooner := func(t effects.Time) {

@@ -24,7 +24,7 @@ const (
 	Tick                             // time has passed
 )
 
-// An Event is one thing that happened. Fields that its kind does not read are ignored. The lists are borrowed for the
+// An Event is something that happened. Fields that its kind does not read are ignored. The lists are borrowed for the
 // step.
 type Event struct {
 	Kind    EventKind

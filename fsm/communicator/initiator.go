@@ -39,10 +39,10 @@ type Initiator struct {
 	revoked []effects.GrantID // grants that the target revoked before this epoch; ascending
 	before  effects.Time      // grants given before this instant of the local clock count as revoked too; 0: none
 
-	blamed table.Handle // the code with which the blamed transfer ends
-	blame  effects.Code
-	byPeer bool // the target fenced the last epoch
-	early  bool // the target fenced the epoch that is being formed
+	blamed table.Handle // the transfer that broke the last epoch, unless the target fenced that epoch; 0: none
+	blame  effects.Code // the code with which the blamed transfer ends
+	byPeer bool         // the target fenced the last epoch
+	early  bool         // the target fenced the epoch that is being formed
 
 	askedBy    effects.Time // deadline for the target's answer to an offer; 0: no offer is outstanding
 	progressBy effects.Time // deadline for the end of a batch; 0: none is in flight

@@ -29,7 +29,7 @@ const (
 	Closes                            // the plane closes (no session)
 )
 
-// A TargetEvent is one thing that happened. Fields that its kind does not read are ignored.
+// A TargetEvent is something that happened. Fields that its kind does not read are ignored.
 type TargetEvent struct {
 	Kind    TargetKind
 	Session SessionID

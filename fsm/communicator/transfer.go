@@ -136,7 +136,7 @@ func (l *Initiator) next() (table.Handle, *transfer) {
 	return 0, nil
 }
 
-// Next returns the batch to submit now. It reports false if there is none. The driver reads its clock, submits the
+// Next returns the batch to submit now, and reports false if there is none. The driver reads its clock, submits the
 // batch, and passes Submitted before any other event.
 func (l *Initiator) Next() (Batch, bool) {
 	_, t := l.next()

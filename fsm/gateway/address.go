@@ -33,7 +33,7 @@ func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 // IsPlain reports whether an address is that of a plain engine.
 func IsPlain(a effects.Addr) bool { return strings.HasPrefix(a.Host, scheme) }
 
-// PlaceOf parses an address. It reports false if the address is not that of a plain engine's rank.
+// PlaceOf parses an address, and reports false if the address is not that of a plain engine's rank.
 func PlaceOf(a effects.Addr) (p Place, ok bool) {
 	rest, ok := strings.CutPrefix(a.Host, scheme)
 	if !ok || a.Port == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An ask is a registration of the rank with a rank of a plain engine. It is kept until nothing of it can be written any
-// more and the rank has been notified of that.
+// An ask is a registration of the rank with a rank of a plain engine. The record is kept until nothing of the
+// registration can be written any more and the rank has been notified of that.
 type ask struct {
 	asker, off asker // the registration, and its withdrawal
 	echo       int64
@@ -176,7 +176,7 @@ func (g *inward) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
 	}
 }
 
-// noted handles a note that arrived at an agent of this node. It reports false if the agent is not one that engines
+// noted handles a note that arrived at an agent of this node, and reports false if the agent is not one that engines
 // write to.
 func (g *inward) noted(now effects.Time, agent Agent, from string, body []byte, out *Out) bool {
 	_, t := g.tieOf(agent)
@@ -211,7 +211,8 @@ func (g *inward) completed(now effects.Time, t *tie, from string, body []byte, o
 	})
 }
 
-// withdraw handles a withdrawal of the rank. It is answered when nothing of that registration can be written any more.
+// withdraw handles a withdrawal of the rank. The rank gets the reply when nothing of that registration can be written
+// any more.
 func (g *inward) withdraw(now effects.Time, to *theirRank, who asker, out *Out) {
 	a := g.asked(g.off.Incarnation, g.off.Operation)
 	if a == nil {
@@ -340,7 +341,7 @@ func (t *tie) knows(who effects.Incarnation) bool {
 	return false
 }
 
-// destroyed handles the end of an agent, or the failure to destroy it. It reports false if the agent is not one that
+// destroyed handles the end of an agent, or the failure to destroy it, and reports false if the agent is not one that
 // engines write to.
 func (g *inward) destroyed(now effects.Time, agent Agent, code effects.Code, out *Out) bool {
 	p, t := g.tieOf(agent)

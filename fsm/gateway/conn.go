@@ -12,7 +12,8 @@ type conn struct {
 	to *theirRank
 }
 
-// Open handles the rank's Open effect. It completes it at once, as any transport may do before the peer is present.
+// Open handles the rank's Open effect, and completes the effect at once, as any transport may do before the peer is
+// present.
 func (g *inward) Open(e *effects.Open, out *Out) {
 	answer := &effects.Opened{Corr: e.Corr}
 	out.Events = append(out.Events, answer)

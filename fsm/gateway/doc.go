@@ -33,9 +33,9 @@
 // registration would cause a second write. Completions count by the rank that sent them, and only under the name that
 // was registered there.
 //
-// The front is the agent to which engines send registrations. It describes memory that nothing depends on, because an
-// engine must receive some metadata before it sends heartbeats. Each engine that this node writes to has a writer, an
-// agent of its own, which ends with that engine.
+// The front is the agent to which engines send registrations. The front describes memory that nothing depends on,
+// because an engine must receive some metadata before sending heartbeats. Each engine that this node writes to has a
+// writer, an agent of its own, which ends with that engine.
 //
 // A plain engine cannot be notified of a failure: its request waits until the engine's router gives it up. Failures are
 // reported to people in Out.Notes.

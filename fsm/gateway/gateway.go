@@ -13,7 +13,7 @@ import (
 type Config struct {
 	Own      geometry.Regions      // this node's regions, with addresses; a single rank of one stage
 	Metadata protocol.NixlMetadata // the same in the form that engines read; EngineID and Agent are filled in
-	Front    protocol.NixlMetadata // what the front sends instead: it describes memory that nothing depends on
+	Front    protocol.NixlMetadata // what the front sends instead, for memory that nothing depends on
 	Hash     string                // compatibility_hash that peers must have
 	Host     string                // host on which engines reach the side channels of this node
 	Life     effects.Incarnation   // the node's incarnation, which makes the names of its agents unique
@@ -62,7 +62,7 @@ type core struct {
 	end   protocol.PushEnd
 }
 
-// An inward handles engines that write to this node. The rank sends requests to it as to its peers.
+// An inward handles engines that write to this node. The rank sends requests to these engines as to its peers.
 type inward struct {
 	*core
 	conns     []conn
@@ -78,7 +78,8 @@ type inward struct {
 	done protocol.PushCompletion
 }
 
-// An outward handles engines that this node writes to. It sends requests to the rank as peers do.
+// An outward handles engines that this node writes to. The gateway sends requests to the rank in their names, as peers
+// do.
 type outward struct {
 	*core
 	consumers []*consumer
@@ -96,10 +97,10 @@ type Out struct {
 	Events   []effects.Event
 	Makes    []Agent  // agents to make, with memory that may be written to; each has a side channel (Made)
 	Writers  []Agent  // agents to make that only write
-	Loads    []Load   // one Loaded completes each
+	Loads    []Load   // completed by Loaded
 	Says     []Say    // notes to send
-	Asks     []Ask    // queries to side channels; one Answered completes each
-	Destroys []Agent  // one Destroyed completes each
+	Asks     []Ask    // queries to side channels; completed by Answered
+	Destroys []Agent  // completed by Destroyed
 	Proven   []uint64 // expulsions that are complete
 	Notes    []Note   // reports for people
 }
@@ -159,8 +160,8 @@ func (g *core) EngineOf(a Agent) string {
 	return g.cfg.Own.EngineID + "." + hex.EncodeToString(g.cfg.Life[:4]) + "." + decimal(uint64(a))
 }
 
-// Serve returns the answer to a query on the side channel of an agent. It reports false if the query is not one that an
-// engine sends.
+// Serve returns the answer to a query on the side channel of an agent, and reports false if the query is not one that
+// an engine sends.
 func (g *core) Serve(a Agent, agentMetadata, question []byte) (answer []byte, ok bool) {
 	q := protocol.NixlQuestion{}
 	if q.Decode(question, &g.cfg.Wire) != nil || q.PPRank != 0 || q.TPRank != 0 {
@@ -247,7 +248,7 @@ type Way struct {
 // to.
 func (g *Gateway) Engines() (producers, consumers int) { return len(g.producers), len(g.consumers) }
 
-// Reach returns the way that the blob of a hello names. It reports false if there is none any more.
+// Reach returns the way that the blob of a hello names, and reports false if there is none any more.
 func (g *Gateway) Reach(key uint64) (Way, bool) {
 	for _, c := range g.consumers {
 		for _, p := range c.peers {

@@ -14,8 +14,8 @@ type producer struct {
 	host  string
 	port  uint16
 	ranks []*theirRank
-	ties  []*tie // the agent for new registrations; nil: the next registration needs a new agent
-	tie   *tie   // that which new registrations go by; nil: the next one needs another
+	ties  []*tie // all agents of this node that the engine was told of and that may still exist
+	tie   *tie   // the agent for new registrations; nil: the next registration needs a new agent
 }
 
 // A theirRank is one rank of a producer.
@@ -57,7 +57,7 @@ type expulsion struct {
 	left   int
 }
 
-// producer returns the engine at a place, and adds it if it is new. It returns nil if there is no room.
+// producer returns the engine at a place, and adds a new engine if necessary. The result is nil if there is no room.
 func (g *inward) producer(at Place, out *Out) *producer {
 	for _, p := range g.producers {
 		if p.host == at.Host && p.port == at.Port {
@@ -72,8 +72,9 @@ func (g *inward) producer(at Place, out *Out) *producer {
 	return p
 }
 
-// makeRoom removes an engine to which no rank here is connected and that has no agent of this node. It also retires the
-// agents of other engines without connections, so that there is room soon. It reports whether an engine was removed.
+// makeRoom removes an engine to which no rank here is connected and that has no agent of this node. makeRoom also
+// retires the agents of other engines without connections, so that there is room soon. The result says whether an
+// engine was removed.
 func (g *inward) makeRoom(out *Out) bool {
 	for i, p := range g.producers {
 		idle := true
@@ -91,8 +92,8 @@ func (g *inward) makeRoom(out *Out) bool {
 	return false
 }
 
-// rank returns the rank of the engine at a place, and adds it if it is new. It returns nil if the engine has most ranks
-// already.
+// rank returns the rank of the engine at a place, and adds a new rank if necessary. The result is nil if the engine has
+// most ranks already.
 func (p *producer) rank(at Place, most int) *theirRank {
 	for _, r := range p.ranks {
 		if r.place == at {
@@ -124,7 +125,7 @@ func (g *inward) greeted(to *theirRank, who asker, echo int64, out *Out) {
 	})
 }
 
-// answered handles the answer of a side channel. It reports false if the query was not sent by this direction.
+// answered handles the answer of a side channel, and reports false if the query was not sent by this direction.
 func (g *inward) answered(now effects.Time, question uint64, body []byte, code effects.Code, out *Out) bool {
 	for _, p := range g.producers {
 		for _, r := range p.ranks {
@@ -183,7 +184,7 @@ func (g *inward) unmet(r *theirRank, code effects.Code, why effects.Why, out *Ou
 	r.asker.answer(m.Append(nil), out)
 }
 
-// advance does for an engine what has become possible: it answers hellos and sends registrations.
+// advance does for an engine what has become possible: hellos are answered, and registrations are sent.
 func (g *inward) advance(now effects.Time, p *producer, out *Out) {
 	for _, r := range p.ranks {
 		if r.asker.corr == 0 || r.agent == nil || r.question != 0 {
@@ -200,7 +201,8 @@ func (g *inward) advance(now effects.Time, p *producer, out *Out) {
 	}
 }
 
-// current returns the tie for new registrations, and makes one if necessary. It returns nil if the engine has too many.
+// current returns the tie for new registrations, and makes a tie if necessary. The result is nil if the engine has too
+// many ties.
 func (g *inward) current(p *producer, out *Out) *tie {
 	if p.tie == nil && len(p.ties) >= g.cfg.TiesMax {
 		return nil
@@ -213,7 +215,7 @@ func (g *inward) current(p *producer, out *Out) *tie {
 	return p.tie
 }
 
-// load has an agent load the metadata of a rank's agent. It reports whether the agent has loaded it already.
+// load has an agent load the metadata of a rank's agent, and reports whether the agent has loaded it already.
 func (g *inward) load(t *tie, r *theirRank, out *Out) bool {
 	for _, x := range t.loaded {
 		if x == r {
@@ -269,8 +271,8 @@ func (g *inward) tieOf(a Agent) (*producer, *tie) {
 	return nil, nil
 }
 
-// made handles an agent that exists now, or cannot be made. It reports false if the agent is not one that engines write
-// to.
+// made handles an agent that exists now, or cannot be made. The result is false if the agent is not one that engines
+// write to.
 func (g *inward) made(now effects.Time, a Agent, port uint16, code effects.Code, out *Out) bool {
 	p, t := g.tieOf(a)
 	switch {
@@ -296,7 +298,7 @@ func (g *inward) unmade(now effects.Time, p *producer, t *tie, code effects.Code
 	g.gone(now, p, t, code, &why, out)
 }
 
-// named handles the name of a rank's agent, or the failure to load the agent. It reports false if the load was not of
+// named handles the name of a rank's agent, or the failure to load the agent, and reports false if the load was not of
 // this direction.
 func (g *inward) named(now effects.Time, question uint64, name string, code effects.Code, out *Out) bool {
 	for _, p := range g.producers {

@@ -34,9 +34,9 @@ type call struct {
 // node's tables and in the answer.
 const keyCost = 1 << 9
 
-// Cost returns the approximate memory that a call occupies at the agent while it is carried out, in bytes. It counts
-// the lists, whose length the engine chooses. A call without lists costs nothing, because the window bounds the number
-// of calls.
+// Cost returns the approximate memory that a call occupies at the agent while it is carried out, in bytes. The cost
+// counts the lists, because the engine chooses their length. A call without lists costs nothing, because the window
+// bounds the number of calls.
 func Cost(b *protocol.EngineCall) (n int) {
 	for _, keys := range [][][]byte{b.Keys, b.Producers} {
 		for _, k := range keys {
@@ -187,8 +187,8 @@ func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, 
 	out.Begins = append(out.Begins, Begin{Call{s.id, c.id}, op, b})
 }
 
-// uses records in the call that it uses a holding of its engine. It refuses the call and returns false if the engine
-// does not hold it, or if another call is about to end it.
+// uses records that the call uses a holding of its engine. If the engine does not hold that number, or another call is
+// about to end the holding, uses refuses the call and returns false.
 func (m *Machine) uses(s *session, c *call, at int, field string, id uint64, kind Kind, out *Out) bool {
 	h := s.holding(id)
 	if h != nil && h.kind == kind && h.ender != 0 && !h.freed {
@@ -313,7 +313,7 @@ func (m *Machine) Ended(of Call, a *protocol.EngineAnswer, brought, stands bool,
 	m.left(s, out)
 }
 
-// Returned reports that nothing touches the memory of a call any more whose answer said held.
+// Returned reports that nothing touches the memory of a call with a held answer any more.
 func (m *Machine) Returned(of Call, out *Out) {
 	s := m.session(of.Session)
 	c := s.call(of.ID)
@@ -325,8 +325,8 @@ func (m *Machine) Returned(of Call, out *Out) {
 	m.left(s, out)
 }
 
-// maybeOver releases the holdings that a call uses once the call is over. It drops the call if the engine does not wait
-// for it.
+// maybeOver releases the holdings that a call uses once the call is over. A call for which the engine does not wait is
+// removed.
 func (m *Machine) maybeOver(s *session, c *call, out *Out) {
 	if !c.over() {
 		return
@@ -362,13 +362,13 @@ func (m *Machine) remove(s *session, c *call, out *Out) {
 }
 
 // Show lends chunks of a fetch to the engine of the call: one page for each chunk, with the number of valid bytes of
-// each in lengths. One Shown answers it, unless the call ends first.
+// each in lengths. A Shown completes the Show, unless the call ends first.
 func (m *Machine) Show(of Call, first int, pages, lengths []uint64, out *Out) {
 	s := m.session(of.Session)
 	c := s.call(of.ID)
 	if c.let {
 		out.Showns = append(out.Showns, Shown{of, effects.Cancelled})
-		return // A repetition after a cut, which the engine read twice; or the call has ended.
+		return
 	}
 	c.first = uint32(first)
 	c.show = (&protocol.EngineShow{ID: c.id, First: c.first, Pages: pages, Lengths: lengths}).Append(nil)
@@ -383,7 +383,7 @@ func (m *Machine) heardShown(s *session, body []byte, out *Out) {
 	}
 	c := s.call(x.ID)
 	if c == nil || c.show == nil || c.first != x.First {
-		return // It was shown again after a cut, and read twice; or the call has ended.
+		return // The chunks were shown again after a cut and read twice; or the call has ended.
 	}
 	c.show = nil
 	code := effects.OK

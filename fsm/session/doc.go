@@ -6,8 +6,8 @@
 //
 // A call may bring a holding: reserved pages, a share, or a prefill. The holding belongs to the engine under the number
 // of the call until the engine gives it back, or until the agent knows that the engine's process is gone. Neither time
-// nor the loss of a connection ends a holding: an engine whose connection was cut may still be writing into its pages,
-// and so may an engine that is frozen.
+// nor the loss of a connection ends a holding: an engine with a cut connection may still be writing into its pages, and
+// so may an engine that is frozen.
 //
 //	attached ----cut----> parted ----attach again, the same process----> attached
 //	    |                   |
@@ -25,9 +25,9 @@
 //
 // # Protection against engines
 //
-// An engine's messages change only what belongs to that engine. An engine names its holdings by its own numbers; a
-// number that it does not hold is answered with NotFound. An engine that breaks the protocol loses the connection and
-// can attach again; it never loses its pages for that reason.
+// An engine's messages change only what belongs to that engine. An engine names its holdings by its own numbers; an
+// unknown number is answered with NotFound. An engine that breaks the protocol loses the connection and can attach
+// again; the engine never loses its pages for that reason.
 //
 // # Example
 //

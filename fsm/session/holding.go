@@ -70,7 +70,7 @@ var parts = [...]part{
 // onBlocks reports whether peers may touch blocks of the engine until a call of the operation is over.
 func onBlocks(op protocol.CallOp) bool { return int(op) < len(parts) && parts[op].blocks }
 
-// A holding is something that an engine holds. It has the number of the call that brought it.
+// A holding is something that an engine holds. A holding has the number of the call that brought the holding.
 type holding struct {
 	id    uint64
 	kind  Kind
@@ -81,7 +81,6 @@ type holding struct {
 	lost  bool   // its engine did not wait for the call and does not know of the holding
 }
 
-// hold inserts a holding that a call brought.
 func (s *session) holding(id uint64) *holding {
 	i, ok := slices.BinarySearchFunc(s.holds, id, func(h *holding, id uint64) int { return compare(h.id, id) })
 	if !ok {
@@ -100,7 +99,7 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// hold notes what a call brought.
+// hold inserts a holding that a call brought.
 func (s *session) hold(h *holding) {
 	i, _ := slices.BinarySearchFunc(s.holds, h.id, func(h *holding, id uint64) int { return compare(h.id, id) })
 	s.holds = slices.Insert(s.holds, i, h)
@@ -116,8 +115,8 @@ func (m *Machine) unuse(s *session, id uint64, out *Out) {
 	m.settle(s, h, out)
 }
 
-// settle continues with the end of a holding when nothing uses it: it begins the call that waited to end it, or frees
-// the holding if the session is leaving or the engine does not know of the holding.
+// settle continues with the end of a holding when nothing uses that holding any more: the call that waited to end the
+// holding begins, or the holding is freed if the session is leaving or the engine does not know of the holding.
 func (m *Machine) settle(s *session, h *holding, out *Out) {
 	if h.uses > 0 || h.freed {
 		return

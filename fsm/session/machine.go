@@ -36,12 +36,12 @@ type Call struct{ Session, ID uint64 }
 // Out collects what the driver must do after a step, in order within each list.
 type Out struct {
 	Sends  []Send
-	Begins []Begin // calls to carry out: one Ended completes each
+	Begins []Begin // calls to carry out: completed by Ended
 	Aborts []Call  // begun calls that should end soon and give back their memory
-	Frees  []Free  // holdings to give back: one Freed completes each
+	Frees  []Free  // holdings to give back: completed by Freed
 	Showns []Shown // results of a Show: the engine has read the chunks, or will not read them
 	Closes []Close
-	Drops  []Drop   // calls whose records are removed
+	Drops  []Drop   // calls with records to remove
 	Leaves []uint64 // sessions that have ended
 }
 
@@ -171,7 +171,7 @@ func (m *Machine) Of(c Conn) Attached {
 	return Attached{}
 }
 
-// Attach handles the first message of a connection. It begins a session, or resumes the session that the message names
+// Attach handles the first message of a connection, and begins a session, or resumes the session that the message names
 // if that session belongs to the same process. Otherwise the engine is refused with a reason, and the connection
 // closes.
 func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
@@ -242,13 +242,13 @@ func (m *Machine) hasBlocks() bool {
 	return slices.ContainsFunc(m.cfg.Told.Sides, func(side []byte) bool { return string(side) == sideBlocks })
 }
 
-// sideBlocks is the side of a node whose pages are blocks.
+// sideBlocks names the side of a node with blocks as pages.
 const sideBlocks = "blocks"
 
-// inUse reports whether an engine that adopts the pool would have to share it. That is so if another session has
-// adopted the pool, even if its connection is cut and nothing is in progress, because that engine's process may be
-// computing into any page. It is also so if a call on blocks is not over, because peers may still be writing there. A
-// session that is leaving keeps the calls that still use memory, so it counts (M3).
+// inUse reports whether an engine that adopts the pool would have to share the pool. The answer is true if another
+// session has adopted the pool, even if its connection is cut and nothing is in progress, because that engine's process
+// may be computing into any page. The answer is also true if a call on blocks is not over, because peers may still be
+// writing there. A session that is leaving keeps the calls that still use memory, and therefore counts (M3).
 func (m *Machine) inUse() bool {
 	return slices.ContainsFunc(m.sessions, func(s *session) bool {
 		return s.adopts || slices.ContainsFunc(s.calls, func(c *call) bool { return onBlocks(c.op) && !c.over() })
@@ -266,7 +266,8 @@ func (m *Machine) room(out *Out) bool {
 	return len(m.sessions) < m.cfg.SessionsMax || m.endParted(out, func(*session) bool { return true })
 }
 
-// roomOf reports whether another engine of the process can attach. It keeps one process from taking all sessions.
+// roomOf reports whether another engine of the process can attach. The limit keeps a single process from taking all
+// sessions.
 func (m *Machine) roomOf(p Process, out *Out) bool {
 	return m.attachedOf(p) < m.cfg.ProcessMax || m.endParted(out, func(s *session) bool { return s.process == p })
 }
@@ -280,7 +281,7 @@ func (m *Machine) attachedOf(p Process) (n int) {
 	return n
 }
 
-// endParted ends one session that is parted and has nothing and for which may returns true. It reports whether there
+// endParted ends one session that is parted and has nothing and for which may returns true, and reports whether there
 // was one.
 func (m *Machine) endParted(out *Out, may func(*session) bool) bool {
 	for _, s := range m.sessions {
