@@ -24,6 +24,7 @@ type Breach struct {
 // Error describes the breach.
 func (b *Breach) Error() string { return "the " + string(b.By) + " breaks the contract: " + b.Story }
 
+// broken returns a Breach by a side.
 func broken(by Side, format string, args ...any) error {
 	return &Breach{By: by, Story: fmt.Sprintf(format, args...)}
 }
@@ -132,6 +133,7 @@ func (c *Checker) Asked(e effects.Effect) error {
 	return nil
 }
 
+// returning checks a Return.
 func (c *Checker) returning(t effects.Ticket) error {
 	switch c.work[t] {
 	case held:
@@ -149,6 +151,7 @@ func (c *Checker) returning(t effects.Ticket) error {
 	return nil
 }
 
+// delivered checks a Deliver.
 func (c *Checker) delivered(e *effects.Deliver) error {
 	if c.work[e.Ticket] != given {
 		return broken(Machine, "it delivers ticket %d, which it was not given or has delivered", e.Ticket)
@@ -164,6 +167,7 @@ func (c *Checker) delivered(e *effects.Deliver) error {
 	return c.planes.givesBack(e.Pages)
 }
 
+// begin records an effect under a new corr.
 func (c *Checker) begin(corr effects.Corr, o owed) error {
 	if _, used := c.corrs[corr]; used || corr == 0 {
 		return broken(Machine, "it gives corr %d to a %v, which was given before or is zero", corr, o.verb)

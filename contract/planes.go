@@ -16,6 +16,7 @@ type planes struct {
 	crossed  [Crossings]uint64
 }
 
+// A place identifies a page of a local pool.
 type place struct {
 	pool  effects.PoolID
 	index uint32
@@ -38,6 +39,7 @@ type imported struct {
 	lost, dropping, gone bool
 }
 
+// A grant is the Checker's record of a Grant.
 type grant struct {
 	peer              effects.Incarnation
 	read              bool

@@ -30,6 +30,7 @@ func (s Scenario[S]) Run(stage S) (Ending, error) {
 	return end, p.err
 }
 
+// may lists the endings of a verb with the codes, all settled.
 func may(v Verb, codes ...effects.Code) (list []Ending) {
 	for _, c := range codes {
 		list = append(list, Ending{Of: v, Code: c})
@@ -66,11 +67,13 @@ type play struct {
 	err     error
 }
 
+// posted is an event and the node that received it.
 type posted struct {
 	at End
 	ev effects.Event
 }
 
+// side is the state of one node of a play.
 type side struct {
 	checker    *Checker
 	corr       effects.Corr

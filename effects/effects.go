@@ -35,6 +35,7 @@ type Effects struct {
 	moves []CopyPair
 }
 
+// A kind says in which slice of Effects an effect is.
 type kind uint8
 
 const (
@@ -59,6 +60,7 @@ const (
 	kindStore
 )
 
+// A slot is the position of one effect: its kind and its index in the slice of that kind.
 type slot struct {
 	kind  kind
 	index uint32
@@ -132,6 +134,7 @@ func (o *Effects) Marks() []Mark { return o.marks }
 // Mark records a coverage mark.
 func (o *Effects) Mark(m Mark) { o.marks = append(o.marks, m) }
 
+// add appends to the order the newest effect of a kind, of which there are now n.
 func (o *Effects) add(k kind, n int) {
 	o.order = append(o.order, slot{kind: k, index: uint32(n - 1)})
 }

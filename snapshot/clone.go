@@ -16,6 +16,7 @@ type plan struct {
 	fixes []fix
 }
 
+// fixOp is the kind of treatment that a part of a copied value needs.
 type fixOp uint8
 
 const (
@@ -26,6 +27,7 @@ const (
 	fixInterface
 )
 
+// A fix is a part of a copied value that must be treated.
 type fix struct {
 	at    uintptr
 	op    fixOp
@@ -103,6 +105,7 @@ func clone[T any](w *Walker, to, from *T) *T {
 	return to
 }
 
+// plan returns the plan for values of type t, and compiles it if necessary.
 func (w *Walker) plan(t reflect.Type) *plan {
 	if p := w.plans[t]; p != nil {
 		return p
@@ -113,6 +116,7 @@ func (w *Walker) plan(t reflect.Type) *plan {
 	return p
 }
 
+// addFixes appends to p the fixes for a value of type t at offset at.
 func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	add := func(f fix) {
 		f.at, f.typ, f.nul = at, t, reflect.Zero(reflect.PointerTo(t)).Interface()
@@ -262,6 +266,7 @@ func (w *Walker) copyPointer(elem *plan, p unsafe.Pointer) unsafe.Pointer {
 	return to
 }
 
+// mendMap copies a map and its values.
 func (w *Walker) mendMap(f *fix, at unsafe.Pointer) {
 	v := reflect.NewAt(f.typ, at).Elem()
 	if v.IsNil() {
@@ -304,6 +309,7 @@ type arena struct {
 	taken int
 }
 
+// begin allocates memory for a new clone.
 func (a *arena) begin() {
 	a.words = make([]uint64, 0, max(256, a.taken+a.taken/8))
 	a.taken = 0
@@ -317,6 +323,7 @@ func (a *arena) again() {
 	a.words, a.taken = a.words[:0], 0
 }
 
+// take returns memory for the given number of bytes.
 func (a *arena) take(bytes uintptr) unsafe.Pointer {
 	n := int(bytes+7) / 8
 	a.taken += n

@@ -58,6 +58,7 @@ func Hash[T any](w *Walker, of *T) uint64 {
 // A sum says how values of one type are hashed: its parts, in order.
 type sum struct{ parts []part }
 
+// partOp is the way in which a part of a value is hashed.
 type partOp uint8
 
 const (
@@ -73,6 +74,7 @@ const (
 	partCustom
 )
 
+// A part is a part of a value that is hashed.
 type part struct {
 	at     uintptr
 	op     partOp
@@ -83,6 +85,7 @@ type part struct {
 	custom func(h *Hasher, p unsafe.Pointer)
 }
 
+// sum returns the sum for values of type t, and compiles it if necessary.
 func (w *Walker) sum(t reflect.Type) *sum {
 	if s := w.sums[t]; s != nil {
 		return s
@@ -93,6 +96,7 @@ func (w *Walker) sum(t reflect.Type) *sum {
 	return s
 }
 
+// addParts appends to s the parts for a value of type t at offset at, according to the rule for the value.
 func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	if r, ok := w.ruleOf(owner, field, t); ok {
 		switch {
@@ -112,6 +116,7 @@ func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField
 	w.addStructure(s, t, at)
 }
 
+// addStructure appends to s the parts for a value of type t at offset at, according to the structure of t.
 func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 	add := func(p part) { p.at, p.typ = at, t; s.parts = append(s.parts, p) }
 	//exhaustive:ignore
@@ -147,6 +152,7 @@ func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 	}
 }
 
+// addStruct appends to s the parts for a struct. A struct with a life flag is hashed only while the flag is true.
 func (w *Walker) addStruct(s *sum, t reflect.Type, at uintptr) {
 	fields := func(s *sum, at uintptr) {
 		for i := range t.NumField() {
@@ -171,6 +177,7 @@ func (w *Walker) addStruct(s *sum, t reflect.Type, at uintptr) {
 	}})
 }
 
+// add hashes the value at base.
 func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 	for i := range s.parts {
 		p := &s.parts[i]

@@ -35,6 +35,7 @@ func (w *Walker) same(p *plan, a, b unsafe.Pointer) bool {
 	return true
 }
 
+// samePart compares the parts of two values that a fix describes.
 func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 	switch f.op {
 	case fixZero:

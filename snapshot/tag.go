@@ -20,6 +20,7 @@ const (
 	tagBeside  = "beside"  // slices: only elements with a live neighbour in the preceding field are written
 )
 
+// wordOf returns the word in the snap tag of a field, or an empty text.
 func wordOf(f *reflect.StructField) string { return f.Tag.Get(tagKey) }
 
 // known reports whether the walker has a meaning for word.
@@ -80,6 +81,7 @@ func (w *Walker) Past(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	return s.add
 }
 
+// addPast appends to s the parts with the tag past within a value of type t at offset at.
 func (w *Walker) addPast(s *sum, t reflect.Type, at uintptr) {
 	//exhaustive:ignore
 	switch t.Kind() {

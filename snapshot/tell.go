@@ -46,12 +46,14 @@ func Tell(v any, how Telling) (b json.RawMessage) {
 	return t.to.Bytes()
 }
 
+// A teller writes one tree.
 type teller struct {
 	Telling
 	to     bytes.Buffer
 	beside reflect.Value // for the next value: a slice that says which elements are alive
 }
 
+// value writes a value of any kind.
 func (t *teller) value(v reflect.Value, depth int) {
 	if depth > depthMax || t.to.Len() > t.Most {
 		t.text("...")
@@ -95,6 +97,7 @@ func (t *teller) value(v reflect.Value, depth int) {
 	}
 }
 
+// text writes a string, cut to textMax bytes.
 func (t *teller) text(s string) {
 	if len(s) > textMax {
 		s = fmt.Sprintf("%s... (%d bytes)", s[:textMax], len(s))
@@ -120,6 +123,7 @@ func (t *teller) bytes(v reflect.Value) {
 	t.text(fmt.Sprintf("%s.. (%d bytes)", hex.EncodeToString(b[:min(len(b), 4)]), v.Len()))
 }
 
+// isText reports whether b is printable UTF-8.
 func isText(b []byte) bool {
 	if !utf8.Valid(b) {
 		return false
@@ -127,6 +131,7 @@ func isText(b []byte) bool {
 	return bytes.IndexFunc(b, func(r rune) bool { return !strconv.IsPrint(r) }) < 0
 }
 
+// fields writes a struct as an object, without empty fields.
 func (t *teller) fields(v reflect.Value, depth int) {
 	t.to.WriteByte('{')
 	first := true

@@ -55,14 +55,15 @@ type Initiator struct {
 	ended    effects.Code // the reason: the code with which transfers end from then on
 }
 
+// A phase is the state of the newest epoch of an Initiator.
 type phase uint8
 
 const (
-	asking phase = iota
-	forming
-	up
-	tearing
-	over
+	asking  phase = iota // the epoch was offered and is not answered; or before Begin
+	forming              // the driver forms the communicator
+	up                   // batches may be submitted
+	tearing              // the epoch is fenced, and its end is not proven
+	over                 // there is no epoch, and none follows
 )
 
 // NewInitiator returns an initiator that waits for Begin.

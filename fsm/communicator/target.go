@@ -111,6 +111,7 @@ func (t *Target) Step(ev *TargetEvent, out *TargetOut) {
 	}
 }
 
+// session returns the session with the id; its handle is zero if there is none.
 func (t *Target) session(id SessionID) (table.Handle, *session) {
 	for p := t.byID.Seek(table.Hash(t.seed, id[:])); p.Found(); p = t.byID.Next(p) {
 		if s := t.sessions.Get(p.Handle()); s.id == id {
@@ -120,6 +121,7 @@ func (t *Target) session(id SessionID) (table.Handle, *session) {
 	return 0, nil
 }
 
+// epoch returns an epoch of a session that is not removed yet; its handle is zero if there is none.
 func (t *Target) epoch(id SessionID, number uint64) (table.Handle, *epoch) {
 	_, s := t.session(id)
 	if s == nil {

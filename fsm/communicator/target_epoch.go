@@ -38,6 +38,7 @@ func (t *Target) marginOver(ev *TargetEvent, out *TargetOut) {
 	}
 }
 
+// name returns the epoch's number together with its session.
 func (t *Target) name(s *session, e *epoch) EpochOf { return EpochOf{s.id, e.number} }
 
 // fence has the target's own end taken away. The peer is notified first, so that it knows why its batches fail.
@@ -125,6 +126,7 @@ func (t *Target) proven(s *session, e *epoch, out *TargetOut) {
 	}
 }
 
+// revoked completes a revocation that waits for no epoch any more.
 func (t *Target) revoked(h table.Handle, r *revoke, out *TargetOut) {
 	if r.left == 0 {
 		out.Revoked = append(out.Revoked, r.id)

@@ -122,12 +122,14 @@ func (t *Target) rest(h table.Handle, s *session, out *TargetOut) {
 	}
 }
 
+// fenceAll fences all epochs of a session.
 func (t *Target) fenceAll(s *session, out *TargetOut) {
 	for h := s.epochs.Front(); h != 0; h = t.epochs.Next(h) {
 		t.fence(s, t.epochs.Get(h), out)
 	}
 }
 
+// releaseAll releases all epochs of a session.
 func (t *Target) releaseAll(s *session, out *TargetOut) {
 	for h := s.epochs.Front(); h != 0; h = t.epochs.Next(h) {
 		t.release(s, t.epochs.Get(h), out)

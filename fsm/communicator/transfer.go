@@ -27,6 +27,7 @@ type transfer struct {
 	code effects.Code // the code of that TransferDone
 }
 
+// whole reports whether all batches have ended well.
 func (t *transfer) whole() bool { return t.done == t.batches }
 
 // transfer accepts a transfer of the machine.
@@ -51,6 +52,7 @@ func (l *Initiator) transfer(now effects.Time, ev *Event, out *Out) {
 	}
 }
 
+// setTimer sets the timer that expires the transfer just after NotAfter.
 func (l *Initiator) setTimer(h table.Handle, t *transfer) {
 	l.timers.Set(&t.timer, t.notAfter.Add(1), kernel.Ref{Subject: h})
 }
@@ -95,6 +97,7 @@ func (l *Initiator) tell(now effects.Time, h table.Handle, code effects.Code, ou
 	}
 }
 
+// tellAll completes all transfers towards the machine with the code.
 func (l *Initiator) tellAll(now effects.Time, code effects.Code, out *Out) {
 	for h := l.queue.Front(); h != 0; h = l.queue.Front() {
 		l.tell(now, h, code, out)

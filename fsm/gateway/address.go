@@ -26,8 +26,10 @@ func (p Place) Addr() effects.Addr {
 	}
 }
 
+// of returns a text such as 2of4.
 func of(i, n uint32) string { return decimal(uint64(i)) + "of" + decimal(uint64(n)) }
 
+// decimal returns n in decimal digits.
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // IsPlain reports whether an address is that of a plain engine.
@@ -55,6 +57,7 @@ func PlaceOf(a effects.Addr) (p Place, ok bool) {
 	return p, ok
 }
 
+// cutLast splits s around the last sep.
 func cutLast(s, sep string) (before, after string, ok bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {

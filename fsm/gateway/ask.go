@@ -265,6 +265,7 @@ func (g *inward) hear(now effects.Time, a *ask, out *Out) {
 	}
 }
 
+// drop removes the record of a registration.
 func (g *inward) drop(a *ask) {
 	for i, x := range g.asks {
 		if x == a {
@@ -299,6 +300,7 @@ func (g *inward) review(t *tie, out *Out) {
 	g.destroy(t, out)
 }
 
+// destroy has the agent of a tie destroyed.
 func (g *inward) destroy(t *tie, out *Out) {
 	if !t.destroying {
 		t.destroying = true

@@ -84,6 +84,7 @@ func (g *inward) Close(id effects.Conn, out *Out) {
 	}
 }
 
+// unanswered completes a Send of the rank without a reply.
 func unanswered(corr effects.Corr, code effects.Code, out *Out) {
 	out.Events = append(out.Events, &effects.Unanswered{Corr: corr, Code: code})
 }

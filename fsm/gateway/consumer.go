@@ -24,6 +24,7 @@ type consumer struct {
 	ending   bool        // its writer is being destroyed
 }
 
+// A phase is how far this node is with a new consumer.
 type phase uint8
 
 const (
@@ -71,13 +72,14 @@ type question struct {
 	x       *incoming
 }
 
+// A kind is the kind of a request of the gateway to the rank.
 type kind uint8
 
 const (
-	hello kind = iota
-	list
-	registers
-	keeps
+	hello     kind = iota // first message of a hello
+	list                  // last message of a hello: the list of buffers
+	registers             // a registration
+	keeps                 // a heartbeat
 )
 
 // noted handles a note that arrived at the front.
@@ -179,6 +181,7 @@ func (g *outward) incomings() (all []*incoming) {
 	return all
 }
 
+// named returns the consumer's peer with the given agent name, or nil.
 func (c *consumer) named(agent string) *peer {
 	for _, p := range c.peers {
 		if p.name == agent {
@@ -262,12 +265,14 @@ func (g *outward) makeRoom(out *Out) bool {
 	return idle != nil
 }
 
+// asksSide queries the side channel of a consumer for the metadata of its next rank.
 func (g *outward) asksSide(c *consumer, out *Out) {
 	c.phase, c.question = asking, g.id()
 	q := protocol.NixlQuestion{TPRank: c.peers[c.asking].rank}
 	out.Asks = append(out.Asks, Ask{Question: c.question, Addr: c.at, Body: q.Append(nil)})
 }
 
+// consumerOf returns the consumer for which a query or load is outstanding, or nil.
 func (g *outward) consumerOf(question uint64) *consumer {
 	for _, c := range g.consumers {
 		if c.question == question && question != 0 {
@@ -335,6 +340,7 @@ func (g *outward) giveUp(c *consumer, why effects.Why, out *Out) {
 	g.leave(c, out)
 }
 
+// remember records that a registration has ended. The oldest records are dropped.
 func (g *outward) remember(x *incoming) {
 	if g.lately = append(g.lately, x.id()); len(g.lately) > g.cfg.WaitingMax {
 		g.lately = append(g.lately[:0], g.lately[1:]...)
@@ -358,6 +364,7 @@ func (g *outward) made(a Agent, code effects.Code, out *Out) {
 	}
 }
 
+// loads has the writer load the metadata of the consumer's next rank.
 func (g *outward) loads(c *consumer, out *Out) {
 	c.question = g.id()
 	out.Loads = append(out.Loads, Load{Agent: c.writer, Question: c.question, Metadata: c.peers[c.asking].agent})
@@ -436,6 +443,7 @@ func (g *outward) leave(c *consumer, out *Out) {
 	g.forget(c)
 }
 
+// forget removes a consumer.
 func (g *outward) forget(c *consumer) {
 	for i, x := range g.consumers {
 		if x == c {

@@ -176,11 +176,13 @@ func (g *core) Serve(a Agent, agentMetadata, question []byte) (answer []byte, ok
 	return h.Append(nil), true
 }
 
+// id returns a new number for a Conn, a Request or a query.
 func (g *core) id() uint64 {
 	g.lastID++
 	return g.lastID
 }
 
+// agent returns a new agent number.
 func (g *core) agent() Agent {
 	g.lastAgent++
 	return g.lastAgent
@@ -197,6 +199,7 @@ func life(agent string, met ...string) effects.Incarnation {
 	return effects.Incarnation(sum[:16])
 }
 
+// note appends a report for people.
 func (o *Out) note(text string, why effects.Why) { o.Notes = append(o.Notes, Note{text, why}) }
 
 // Answered handles the answer of a side channel, or the code that says why there is none.

@@ -46,6 +46,7 @@ type tie struct {
 	proofs     []*expulsion
 }
 
+// A loading is a Load that is not completed.
 type loading struct {
 	question uint64
 	rank     *theirRank
@@ -315,6 +316,8 @@ func (g *inward) named(now effects.Time, question uint64, name string, code effe
 	return false
 }
 
+// met handles the result of loading a rank's agent. Registrations that were meant for another incarnation of the rank
+// end as Stale.
 func (g *inward) met(now effects.Time, p *producer, t *tie, r *theirRank, name string, code effects.Code, out *Out) {
 	if code == effects.OK && name == "" {
 		code = effects.Faulted

@@ -49,8 +49,10 @@ func Cost(b *protocol.EngineCall) (n int) {
 	return n
 }
 
+// over reports whether the call has an answer and its memory is back.
 func (c *call) over() bool { return c.answer != nil && (!c.held || c.returned) }
 
+// call returns the session's call with the number, or nil.
 func (s *session) call(id uint64) *call {
 	i, ok := slices.BinarySearchFunc(s.calls, id, func(c *call, id uint64) int { return compare(c.id, id) })
 	if !ok {
@@ -375,6 +377,7 @@ func (m *Machine) Show(of Call, first int, pages, lengths []uint64, out *Out) {
 	m.send(s, c.show, out)
 }
 
+// heardShown handles the engine's reply to a Show.
 func (m *Machine) heardShown(s *session, body []byte, out *Out) {
 	x := &m.shown
 	if err := x.Decode(body, &m.cfg.Wire); err != nil {

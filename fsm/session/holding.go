@@ -20,6 +20,7 @@ const (
 //kvferry:table
 var kindNames = [...]string{Nothing: "nothing", Pages: "pages", Share: "what is shared", Prefill: "a prefill"}
 
+// String returns the kind in words, for messages to people.
 func (k Kind) String() string { return kindNames[k] }
 
 // A part describes how an operation uses the holdings of its engine.
@@ -81,6 +82,7 @@ type holding struct {
 	lost  bool   // its engine did not wait for the call and does not know of the holding
 }
 
+// holding returns the session's holding with the number, or nil.
 func (s *session) holding(id uint64) *holding {
 	i, ok := slices.BinarySearchFunc(s.holds, id, func(h *holding, id uint64) int { return compare(h.id, id) })
 	if !ok {
@@ -89,6 +91,7 @@ func (s *session) holding(id uint64) *holding {
 	return s.holds[i]
 }
 
+// compare orders numbers of calls and holdings.
 func compare(a, b uint64) int {
 	switch {
 	case a < b:

@@ -138,6 +138,7 @@ func (m *Machine) Totals() (calls, holdings int) {
 	return calls, holdings
 }
 
+// session returns the session with the number, or nil.
 func (m *Machine) session(id uint64) *session {
 	for _, s := range m.sessions {
 		if s.id == id {
@@ -147,6 +148,7 @@ func (m *Machine) session(id uint64) *session {
 	return nil
 }
 
+// of returns the session that is attached by the connection, or nil.
 func (m *Machine) of(c Conn) *session {
 	for _, s := range m.sessions {
 		if s.conn == c {
@@ -272,6 +274,7 @@ func (m *Machine) roomOf(p Process, out *Out) bool {
 	return m.attachedOf(p) < m.cfg.ProcessMax || m.endParted(out, func(s *session) bool { return s.process == p })
 }
 
+// attachedOf returns the number of sessions of the process.
 func (m *Machine) attachedOf(p Process) (n int) {
 	for _, s := range m.sessions {
 		if s.process == p {
@@ -325,12 +328,14 @@ func (m *Machine) resume(s *session, open []uint64, out *Out) {
 	}
 }
 
+// send sends a message to the session's engine, if the engine is connected.
 func (m *Machine) send(s *session, body []byte, out *Out) {
 	if s.conn != 0 {
 		out.Sends = append(out.Sends, Send{Conn: s.conn, Body: body})
 	}
 }
 
+// sendReturned reports to the engine that the memory of a call is back.
 func (m *Machine) sendReturned(s *session, c *call, out *Out) {
 	m.send(s, (&protocol.EngineReturned{ID: c.id}).Append(nil), out)
 }
@@ -421,6 +426,7 @@ func (s *session) idle() bool {
 	return len(s.holds) == 0 && !slices.ContainsFunc(s.calls, func(c *call) bool { return !c.over() })
 }
 
+// decimal returns n in decimal digits.
 func decimal(n uint64) string {
 	var b [20]byte
 	at := len(b)
