@@ -93,8 +93,8 @@ var remedies = [CodeCount]string{
 	NotSent:      "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash",
 }
 
-// RemedyOf returns what helps where nothing more than the code is known, and returns an empty text where nothing needs
-// to be done.
+// RemedyOf returns what helps where nothing more than the code is known, or an empty text where nothing needs to be
+// done.
 func RemedyOf(c Code) string {
 	if int(c) < len(remedies) {
 		return remedies[c]

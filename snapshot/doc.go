@@ -7,9 +7,9 @@
 //	h := snapshot.Hash(w, &state)          // equal states have equal hashes
 //	b := snapshot.Tell(&state, telling)    // JSON for a person; works on any state, needs no rules
 //
-// The simulator uses it to branch from a state and to recognize states that it has visited, and a rank that failed uses
-// it for the report of its state. Example: the simulator clones a machine, steps the clone with an event, and hashes
-// the result; if the hash is known, the simulator does not explore that state again.
+// The simulator branches from clones of a state and recognizes visited states by their hashes, and the report of a
+// failed rank describes the state of its machine. Example: the simulator clones a machine, steps the clone with an
+// event, and hashes the result; if the hash is known, the simulator does not explore that state again.
 //
 // A field that is more than a plain value usually says so in its tag, so that the treatment moves with the field. This
 // holds for fields of embedded structs too:

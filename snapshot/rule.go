@@ -30,7 +30,7 @@ type Rule struct {
 	Generic bool
 	// Word is the text in the tag of fields: `snap:"word"`. It must not be a word that the walker knows by itself.
 	Word string
-	// Are lists the types that values of an interface can have. They are pointers, and each clone has its own copy of
+	// Are lists the types that values of an interface can have. The types are pointers, and each clone has a copy of
 	// the value. An interface without this list cannot be cloned.
 	Are []reflect.Type
 	// Over says that the word is for fields of types whose own rules do not apply there. It is for [Walker.Check],

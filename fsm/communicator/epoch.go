@@ -112,8 +112,8 @@ func (l *Initiator) peerFenced(epoch uint64, out *Out) {
 	}
 }
 
-// tears reports whether epoch is the epoch that is being torn down, and reports false after NoProof, because no proof
-// is accepted any more.
+// tears reports whether the epoch is being torn down. The result is false after NoProof, because no proof is accepted
+// any more.
 func (l *Initiator) tears(epoch uint64) bool {
 	return epoch == l.epoch && l.phase == tearing && !l.unproven
 }

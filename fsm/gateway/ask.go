@@ -88,7 +88,7 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 			Remedy: "retry when others of them have ended, or raise gateway.agents",
 		}
 	}
-	if m.Ext.Operation <= g.forgot { // Operations only grow. The note may have been sent, and its record is gone.
+	if m.Ext.Operation <= g.forgot { // Operations only grow. The note may have been sent; the record is gone.
 		return effects.Ended, &effects.Why{
 			Field: "kvf_op", Theirs: decimal(m.Ext.Operation), Ours: "forgotten", Remedy: "dispatch the request anew",
 		}

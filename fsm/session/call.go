@@ -342,8 +342,8 @@ func (m *Machine) maybeOver(s *session, c *call, out *Out) {
 	}
 }
 
-// forget records that the engine does not wait for a call any more. A call that is over or not begun is removed; a call
-// in progress is aborted.
+// forget records that the engine does not wait for a call any more. A call that is over or not begun is removed. A call
+// without an answer is aborted; in a leaving session a call with a held answer is aborted too.
 func (m *Machine) forget(s *session, c *call, out *Out) {
 	c.let = true
 	switch {
