@@ -33,7 +33,7 @@ type Rule struct {
 	// Are lists the types that values of an interface can have. The types are pointers, and each clone has a copy of
 	// the value. An interface without this list cannot be cloned.
 	Are []reflect.Type
-	// Over says that the word is for fields of types whose own rules do not apply there. It is for [Walker.Check],
+	// Over says that the word is for fields of types with rules that do not apply there. It is for [Walker.Check],
 	// which refuses other words on such fields.
 	Over bool
 
@@ -71,7 +71,7 @@ type Walker struct {
 
 	over  bool    // the present clone is made by CloneOver
 	under arena   // the arena of CloneOver
-	lent  []*made // the fields whose slices the preceding CloneOver used
+	lent  []*made // the fields with slices that the preceding CloneOver used
 }
 
 // New returns a walker with these rules, and panics if two rules are for the same type or word.

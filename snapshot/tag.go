@@ -70,8 +70,8 @@ func lifeOf(t reflect.Type) (at uintptr, ok bool) {
 }
 
 // Past returns a function that hashes only the fields of type t with the tag past, including those of nested structs.
-// These fields are what remains in a slot whose value is gone, and what the next value in the slot continues from. Past
-// returns nil if t has no such field.
+// These fields are what remains in a slot after its value is gone, and what the next value in the slot continues from.
+// Past returns nil if t has no such field.
 func (w *Walker) Past(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	s := &sum{}
 	w.addPast(s, t, 0)

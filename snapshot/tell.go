@@ -31,10 +31,10 @@ type Telling struct {
 }
 
 // Tell writes the tree at v as JSON for a person who looks for an error. Unexported fields are included. Left out are
-// zero values, fields that are of use within one step only (`snap:"scratch"`), structs whose life flag (`snap:"life"`)
-// is false, and slots that are not in use. Slices are written as objects by index. Tell calls no method of v, so v may
-// be in any state, and it terminates whatever v is: text is cut, and depth and bytes are bounded. A value that cannot
-// be written is replaced by a text that says so.
+// zero values, fields that are of use within one step only (`snap:"scratch"`), structs with a false life flag
+// (`snap:"life"`), and slots that are not in use. Slices are written as objects by index. Tell calls no method of v, so
+// v may be in any state, and it terminates whatever v is: text is cut, and depth and bytes are bounded. A value that
+// cannot be written is replaced by a text that says so.
 func Tell(v any, how Telling) (b json.RawMessage) {
 	defer func() {
 		if p := recover(); p != nil || !json.Valid(b) {
