@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// aTalk is a Conn from A to B's alloc channel.
+// aTalk is a Conn from A to a channel of B, usually the alloc channel.
 type aTalk struct {
 	*play
 	stage WireStage
@@ -18,7 +18,7 @@ func (s *aTalk) opens(ch effects.Channel, to effects.Addr) effects.Opened {
 	return effects.Opened{}
 }
 
-// asks sends a question and overwrites it, as a machine may.
+// asks sends a request and overwrites its bytes afterwards, as a machine may.
 func (s *aTalk) asks(question string) effects.Corr {
 	corr, body := s.corr(A), []byte(question)
 	s.do(A, &effects.Send{Corr: corr, Conn: s.conn, Body: body})
@@ -39,7 +39,7 @@ func (s *aTalk) answers(r effects.Request, answer string) {
 	clear(body)
 }
 
-// ends waits for the end of a question; an answer must be the one wanted.
+// ends waits for the end of a request and checks the reply, if there is one.
 func (s *aTalk) ends(corr effects.Corr, answer string) Ending {
 	for s.err == nil {
 		at, ev, ok := s.next()
@@ -59,7 +59,7 @@ func (s *aTalk) ends(corr effects.Corr, answer string) Ending {
 			if at == A && e.Corr == corr {
 				return Ending{Of: Asking, Code: e.Code}
 			}
-		default: // Of no concern here.
+		default: // Other events do not matter here.
 		}
 	}
 	return Ending{}
@@ -73,7 +73,7 @@ func asking(name string, ends []Ending, run func(s *aTalk) Ending) Scenario[Wire
 	}}
 }
 
-// Asks are the scenarios of control transports.
+// Asks returns the scenarios of control transports.
 func Asks() []Scenario[WireStage] {
 	return []Scenario[WireStage]{
 		asking("a question is answered", may(Asking, effects.OK), func(s *aTalk) Ending {
@@ -94,10 +94,10 @@ func Asks() []Scenario[WireStage] {
 			r := s.hears("slow")
 			s.do(A, &effects.Close{Conn: s.conn})
 			end := s.ends(corr, "")
-			s.answers(r, "too late") // Dropped: were it delivered, it would be a second end.
+			s.answers(r, "too late") // The reply must be dropped: a delivery would be a second completion.
 			return end
 		}),
-		// The answer may be in the mailbox when Close is carried out: then it counts.
+		// The reply may be in the mailbox when Close is carried out; the reply then counts.
 		asking("a connection is closed while the answer is under way", may(Asking, effects.OK, effects.Closed),
 			func(s *aTalk) Ending {
 				corr := s.asks("close call")
@@ -112,7 +112,7 @@ func Asks() []Scenario[WireStage] {
 			s.do(A, &effects.Close{Conn: s.conn})
 			return s.ends(corr, "unread")
 		}),
-		// Whatever became of the first answer, it is not the second's.
+		// The first reply must never be taken for the reply to the second request (M6).
 		asking("a late answer is not taken for the next one", may(Asking, effects.OK), func(s *aTalk) Ending {
 			first := s.asks("first")
 			late := s.hears("first")
@@ -135,7 +135,7 @@ func Asks() []Scenario[WireStage] {
 			}
 			return Ending{}
 		}},
-		// Some transports notice, some leave it to the machine to lose patience.
+		// Some transports notice, and others leave it to the machine to time out.
 		asking("the server dies with a question", may(Asking, effects.Closed, effects.PeerLost), func(s *aTalk) Ending {
 			corr := s.asks("last")
 			s.hears("last")
@@ -143,7 +143,7 @@ func Asks() []Scenario[WireStage] {
 			s.do(A, &effects.Close{Conn: s.conn})
 			return s.ends(corr, "")
 		}),
-		// Each has its own end, however many there are, and whatever it is.
+		// Each message has its own completion, with any code, however many there are.
 		{Name: "several messages wait on a connection that is closed", May: may(Telling, effects.OK), run: closedOnMany},
 		{Name: "a connection to where nobody is", May: may(Opening, effects.OK, effects.Unreachable),
 			run: func(p *play, stage WireStage) Ending {
@@ -155,7 +155,8 @@ func Asks() []Scenario[WireStage] {
 	}
 }
 
-// closedOnMany tells several things to who dies, closes the connection and waits for the end of each.
+// closedOnMany sends several one-way messages to a server that dies, closes the connection and waits for the completion
+// of each message.
 func closedOnMany(p *play, stage WireStage) Ending {
 	s := &aTalk{play: p, stage: stage}
 	s.conn = s.opens(effects.ChannelProxy, stage.Serves(effects.ChannelProxy)).Conn
@@ -172,7 +173,7 @@ func closedOnMany(p *play, stage WireStage) Ending {
 	return Ending{Of: Telling}
 }
 
-// tells tells something one way.
+// tells sends a one-way message.
 func (s *aTalk) tells() effects.Corr {
 	corr := s.corr(A)
 	s.do(A, &effects.Post{Corr: corr, Conn: s.conn, Body: s.stage.Note()})

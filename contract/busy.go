@@ -2,9 +2,10 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// AllBusy are the scenarios of one batch that has all threads of a driver, and more pages than those, and of another
-// peer's that comes then: it gets its turn before the first one is through. Shared says that all links of a node have
-// the same two threads; else each link has two of its own. A stage that is no HoldStage plays them as they come.
+// AllBusy returns the scenarios in which one batch occupies all threads of a driver and has more pages than there are
+// threads, when a batch of another peer arrives: the second batch must get its turn before the first is finished.
+// shared says that all links of a node share two threads; otherwise each link has two threads of its own. Stages other
+// than a HoldStage play the scenarios without stopping threads.
 func AllBusy(shared bool) []Scenario[DataStage] {
 	done := may(Transferring, effects.OK)
 	return []Scenario[DataStage]{
@@ -31,7 +32,7 @@ func AllBusy(shared bool) []Scenario[DataStage] {
 	}
 }
 
-// busy are two links from A to B.
+// busy is two links from A to B.
 type busy struct {
 	aLink
 	h      *holders
@@ -47,7 +48,7 @@ func newBusy(p *play, stage DataStage, at End) *busy {
 	return b
 }
 
-// push starts a push over the first link, or over the second if there is one already.
+// push starts a push over the first link, or over the second link if first is not 0.
 func (b *busy) push(first, n uint32) (effects.Corr, effects.GrantID) {
 	s := &aPush{aLink: b.aLink, from: b.fills(A, first, n)}
 	s.grant, s.into = b.grants(b.a.Incarnation, first, n, b.b.PageBytes)
@@ -57,7 +58,8 @@ func (b *busy) push(first, n uint32) (effects.Corr, effects.GrantID) {
 	return s.start(), s.grant
 }
 
-// received waits until B has heard of the newest push on the second link: it hears in order, and refuses the next one.
+// received waits until B has received the newest push on the second link, and issues another push that B must refuse: B
+// handles a link's messages in order, so B has then received the earlier push.
 func (b *busy) received(grant effects.GrantID) {
 	from := b.fills(A, b.pages-1, 1)
 	e := &effects.Transfer{Corr: b.corr(A), Link: b.second, Peer: b.b.Incarnation, Grant: grant + 100,
@@ -72,17 +74,17 @@ func (b *busy) read(first, n uint32) effects.Corr {
 	return reads(b.aLink, grant, from, first)
 }
 
-// landedUnder fits what has come under a grant.
+// landedUnder fits a Landed under a grant.
 func landedUnder(id effects.GrantID) func(effects.Event) bool {
 	return func(ev effects.Event) bool { e, is := ev.(*effects.Landed); return is && e.Grant == id }
 }
 
-// endOf fits the end of a transfer.
+// endOf fits the TransferDone of a transfer.
 func endOf(corr effects.Corr) func(effects.Event) bool {
 	return func(ev effects.Event) bool { e, is := ev.(*effects.TransferDone); return is && e.Corr == corr }
 }
 
-// turns lets page after page go on, and demands that the small batch is through before the large one.
+// turns lets the accesses continue page by page, and checks that the small batch is finished before the large one.
 func (b *busy) turns(shared bool, large, small func(effects.Event) bool) {
 	stage, at := b.h.stage, b.h.at
 	if stage == nil || b.err != nil {
@@ -91,13 +93,13 @@ func (b *busy) turns(shared bool, large, small func(effects.Event) bool) {
 	if shared {
 		for left := b.pages - 2; left > 2 && !stage.Told(at, small); left-- {
 			stage.Leaves(at)
-			stage.Stands(at, 2) // Whoever has left its page has told of it.
+			stage.Stands(at, 2) // The thread that left its page has reported it.
 		}
 		if stage.Told(at, large) || !stage.Told(at, small) {
 			b.fail("a batch of one page waits for all of a large one that came before it")
 		}
 	} else {
-		stage.Stands(at, 3) // The one of the other link, too.
+		stage.Stands(at, 3) // Two threads of the first link and one of the second.
 	}
 	stage.Frees(at)
 }

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// carries checks that a Send has room for the pages that it carries, and that nothing else stores there.
+// carries checks that a Send has room for the pages that it carries, and that nothing stores into those pages.
 func (p *planes) carries(e *effects.Send) error {
 	bytes := 0
 	for _, page := range e.Carries {
@@ -22,7 +22,8 @@ func (p *planes) carries(e *effects.Send) error {
 	return nil
 }
 
-// storing checks that nothing else touches a page into which the driver is to copy bytes, and that they fit it.
+// storing checks that nothing else accesses a page into which the driver is to copy bytes, and that the bytes fit the
+// page.
 func (p *planes) storing(e *effects.Store) error {
 	x := p.pages[place{e.Page.Pool, e.Page.Index}]
 	switch {

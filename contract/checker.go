@@ -6,52 +6,53 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Side says who broke the contract.
+// Side is the party that broke the contract.
 type Side string
 
-// Sides.
+// The sides.
 const (
 	Driver  Side = "driver"
 	Machine Side = "machine"
 )
 
-// A Breach is a broken promise.
+// A Breach is a violation of the contract.
 type Breach struct {
 	By    Side
 	Story string
 }
 
-// Error tells it.
+// Error describes the breach.
 func (b *Breach) Error() string { return "the " + string(b.By) + " breaks the contract: " + b.Story }
 
+// broken returns a Breach by a side.
 func broken(by Side, format string, args ...any) error {
 	return &Breach{By: by, Story: fmt.Sprintf(format, args...)}
 }
 
-// A Checker holds one life of one machine and its driver to the contract. It is told
-// everything in the order in which the machine sees it: each event before its step,
-// each effect after it. What it is told it does not keep.
+// A Checker holds one incarnation of one machine and its driver to the contract. The caller must pass all events and
+// effects in the order in which the machine sees them: each event before its step, and each effect after that step. The
+// Checker does not keep the events and effects.
 type Checker struct {
 	corrs  map[effects.Corr]owed
 	seen   map[Ending]uint64
 	wires  wires
 	planes planes
 	work   map[effects.Ticket]outcome
-	device map[effects.Corr]scatter // under way
-	open   int                      // corrs that were not completed
+	device map[effects.Corr]scatter // scatters in progress
+	open   int                      // number of corrs that are not completed
 }
 
-// owed is what an outstanding effect was.
+// owed describes an effect that was issued under a corr.
 type owed struct {
 	verb   Verb
 	conn   effects.Conn // of a Send or Post, and the channel of an Open
 	window uint16       // of an Open
 	link   effects.Link // of a Transfer
-	read   bool         // likewise
-	over   bool         // completed; kept, so that a second completion is seen for what it is
+	read   bool         // of a Transfer
+	over   bool         // completed; the record is kept so that a second completion is recognized
 }
 
-// outcome is where a command stands.
+// outcome is the state of a command.
 type outcome uint8
 
 const (
@@ -60,7 +61,7 @@ const (
 	over
 )
 
-// New returns a Checker for a new life, whose driver is either fenced or leased.
+// New returns a Checker for a new incarnation with a fenced or a leased driver.
 func New(fenced bool) *Checker {
 	return &Checker{
 		corrs: map[effects.Corr]owed{}, seen: map[Ending]uint64{}, work: map[effects.Ticket]outcome{},
@@ -69,10 +70,10 @@ func New(fenced bool) *Checker {
 	}
 }
 
-// Seen is how often an ending came.
+// Seen returns how often an ending occurred.
 func (c *Checker) Seen(e Ending) uint64 { return c.seen[e] }
 
-// Asked takes one effect. The error is a *Breach.
+// Asked checks one effect of the machine. The error is a *Breach.
 func (c *Checker) Asked(e effects.Effect) error {
 	switch e := e.(type) {
 	case *effects.Open:
@@ -127,11 +128,12 @@ func (c *Checker) Asked(e effects.Effect) error {
 		return c.delivered(e)
 	case *effects.Return:
 		return c.returning(e.Ticket)
-	case *effects.Cancel, *effects.Observe: // May say anything, at any time.
+	case *effects.Cancel, *effects.Observe: // These are always allowed.
 	}
 	return nil
 }
 
+// returning checks a Return.
 func (c *Checker) returning(t effects.Ticket) error {
 	switch c.work[t] {
 	case held:
@@ -149,6 +151,7 @@ func (c *Checker) returning(t effects.Ticket) error {
 	return nil
 }
 
+// delivered checks a Deliver.
 func (c *Checker) delivered(e *effects.Deliver) error {
 	if c.work[e.Ticket] != given {
 		return broken(Machine, "it delivers ticket %d, which it was not given or has delivered", e.Ticket)
@@ -164,6 +167,7 @@ func (c *Checker) delivered(e *effects.Deliver) error {
 	return c.planes.givesBack(e.Pages)
 }
 
+// begin records an effect under a new corr.
 func (c *Checker) begin(corr effects.Corr, o owed) error {
 	if _, used := c.corrs[corr]; used || corr == 0 {
 		return broken(Machine, "it gives corr %d to a %v, which was given before or is zero", corr, o.verb)
@@ -173,7 +177,7 @@ func (c *Checker) begin(corr effects.Corr, o owed) error {
 	return nil
 }
 
-// Told takes one event. The error is a *Breach.
+// Told checks one event of the driver. The error is a *Breach.
 func (c *Checker) Told(ev effects.Event) error {
 	if end, ok := EndingOf(ev); ok {
 		if !end.Legal() {
@@ -248,7 +252,7 @@ func (c *Checker) Told(ev effects.Event) error {
 	return nil
 }
 
-// end takes the completion of corr, which must be outstanding for this verb.
+// end records the completion of corr, which must be outstanding for this verb.
 func (c *Checker) end(corr effects.Corr, v Verb) (owed, error) {
 	o, asked := c.corrs[corr]
 	switch {
@@ -264,17 +268,17 @@ func (c *Checker) end(corr effects.Corr, v Verb) (owed, error) {
 	return o, nil
 }
 
-// A Crossing is an order that surprises a machine: the driver had told, or done, one
-// thing before it could know of the other.
+// A Crossing is an order of events and effects that a machine may find surprising: the driver had reported or done
+// something before it could know of the machine's latest effect.
 type Crossing uint8
 
-// Crossings.
+// The crossings.
 const (
-	ReplyBehindClose  Crossing = iota // the answer was in the mailbox when the Conn was closed
-	LossBehindDrop                    // likewise a LinkLost, when the Link was dropped
-	DoneBehindLoss                    // the Transfer was asked for while a LinkLost was in the mailbox
-	EmptyLanding                      // nothing of a push has come, and it is told all the same
-	LandingAfterAsked                 // a Landed brings pages although their Revoke was asked for
+	ReplyBehindClose  Crossing = iota // the reply was in the mailbox when the Conn was closed
+	LossBehindDrop                    // a LinkLost was in the mailbox when the Link was dropped
+	DoneBehindLoss                    // the Transfer was issued while a LinkLost was in the mailbox
+	EmptyLanding                      // nothing of a push has arrived, and a Landed is reported all the same
+	LandingAfterAsked                 // a Landed reports pages although their Revoke was issued
 	Crossings
 )
 
@@ -296,11 +300,11 @@ func (x Crossing) String() string {
 	return "invalid"
 }
 
-// Crossed is how often a crossing was seen.
+// Crossed returns how often a crossing occurred.
 func (c *Checker) Crossed(x Crossing) uint64 { return c.wires.crossed[x] + c.planes.crossed[x] }
 
-// Owed says what is outstanding: nothing may be once both sides have ended. Grants
-// without Revoke, and conns and links that stay, are nobody's debt.
+// Owed returns an error if a completion is outstanding. Nothing may be outstanding once both sides have ended. Grants
+// without Revoke, and conns and links that remain, are not outstanding completions.
 func (c *Checker) Owed() error {
 	switch {
 	case c.open > 0:

@@ -5,7 +5,8 @@ import "github.com/kvferry/kvferry/effects"
 // copyOf is a Copy that is not settled.
 type copyOf struct{ from, to []place }
 
-// copying checks that pages go to others of the same life and length, which nothing else touches.
+// copying checks that each page is copied from and to its newest generation and in one length, and that nothing else
+// accesses the destination or stores into the source.
 func (p *planes) copying(e *effects.Copy) error {
 	if len(e.Pairs) == 0 {
 		return broken(Machine, "it copies nothing")
@@ -41,7 +42,7 @@ func (p *planes) copying(e *effects.Copy) error {
 	return nil
 }
 
-// copySettled ends a copy.
+// copySettled records that a copy is settled.
 func (p *planes) copySettled(corr effects.Corr) {
 	c := p.copies[corr]
 	for i := range c.from {
@@ -55,7 +56,7 @@ func (p *planes) copySettled(corr effects.Corr) {
 	delete(p.copies, corr)
 }
 
-// copied takes the end of a copy, which is not the last word if it is not settled.
+// copied handles the completion of a copy, which a Settled follows if the copy is not settled.
 func (c *Checker) copied(ev *effects.CopyDone) error {
 	if _, err := c.end(ev.Corr, Copying); err != nil {
 		return err
@@ -69,7 +70,7 @@ func (c *Checker) copied(ev *effects.CopyDone) error {
 	return nil
 }
 
-// givesBack checks memory that goes back to the engine: no copy reads it.
+// givesBack checks that no copy reads the memory that is returned to the engine.
 func (p *planes) givesBack(pages []effects.Page) error {
 	for _, page := range pages {
 		if n := p.pages[place{page.Pool, page.Index}].copied; n > 0 {

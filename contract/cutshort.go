@@ -2,8 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pushesCutShort are pushes that something ends in the middle: when exactly is the
-// driver's to say, so most may end in several ways.
+// pushesCutShort returns pushes that are ended in the middle. The exact moment depends on the driver, so most may end
+// in several ways.
 func pushesCutShort() []Scenario[DataStage] {
 	lost := failing(effects.PeerLost)
 	return []Scenario[DataStage]{
@@ -12,7 +12,7 @@ func pushesCutShort() []Scenario[DataStage] {
 			s.do(A, &effects.Cancel{Corr: corr})
 			return s.ends(corr)
 		}),
-		// Its initiator gives it up although everything is there: the target may have made use of it.
+		// The initiator gives the push up although everything has arrived: the target may have used it.
 		pushing("a push is cancelled before its landing is confirmed", failing(effects.Cancelled), func(s *aPush) Ending {
 			s.confirm = nil
 			corr := s.start()
@@ -43,7 +43,7 @@ func pushesCutShort() []Scenario[DataStage] {
 						if e.Corr == corr {
 							end, _ = EndingOf(e)
 						}
-					default: // Landings are confirmed by next.
+					default: // The function next confirms landings.
 					}
 				}
 				return end
@@ -74,7 +74,7 @@ func pushesCutShort() []Scenario[DataStage] {
 			until(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
 			return end
 		}),
-		// The machine has not been told yet, so it may ask.
+		// The machine may issue the push, because the loss was not reported yet.
 		pushing("a push to a target that has died", lost, func(s *aPush) Ending {
 			s.kill(B)
 			return s.ends(s.start())
@@ -94,7 +94,7 @@ func pushesCutShort() []Scenario[DataStage] {
 			until(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
 			return s.drops()
 		}),
-		// The owner of the pages hears of it, and its revocation ends.
+		// The owner of the pages is notified, and its revocation completes.
 		{Name: "the initiator dies before its landing is confirmed", May: may(Revoking, effects.OK),
 			run: func(p *play, stage DataStage) Ending {
 				s := newPush(p, stage)

@@ -1,17 +1,28 @@
-// Package contract is what package effects promises, as something that can be run:
-// so that the simulated driver is never kinder than the real ones.
+// Package contract is the executable form of what package effects promises. Its purpose is that the simulated driver is
+// never more lenient than the real drivers. The package imports only effects and is for tests: nothing at run time
+// depends on this package.
 //
-// Three things stand here, one on the other:
+// The package has three parts, each based on the one before:
 //
-//   - [Legal] lists the endings that an effect may have. The simulator must produce
-//     each of them over its seeds, a real driver may produce no other.
-//   - A [Checker] reads the stream of one machine's effects and its driver's events,
-//     in the order in which the machine sees them, and names the first [Breach] and
-//     the side that made it.
-//   - [Pushes], [Pulls], [Overlaps] and [Asks] are scenarios: effects that two nodes carry out
-//     against each other, and the endings that may come of it. They run on a [Stage], which the
-//     simulator, every data plane and every control transport can build. [Holders] and [AllBusy]
-//     show most on a [HoldStage], where threads can stand in the middle of a page.
+//   - [Legal] lists the endings that an effect may have. The simulator must produce each of them over its seeds, and a
+//     real driver may produce no other.
+//   - A [Checker] reads the stream of one machine's effects and its driver's events, in the order in which the machine
+//     sees them, and reports the first [Breach] and the side that caused it.
+//   - [Pushes], [Pulls], [Overlaps], [Asks] and others are scenarios: effects that two nodes carry out against each
+//     other, and the endings that may result. They run on a [Stage], which the simulator, every data plane and every
+//     control transport can build. [Holders] and [AllBusy] test most on a [HoldStage], where threads can be stopped in
+//     the middle of a page.
 //
-// It imports nothing but effects and decides nothing at run time: it is for tests.
+// # Example
+//
+// A test of a driver plays each scenario on a fresh stage:
+//
+//	for _, s := range contract.Pushes() {
+//		end, err := s.Run(newStage(t))   // two nodes, A and B, with the driver under test between them
+//		...
+//	}
+//
+// In the scenario "a push under a grant that was revoked", B grants pages to A, B revokes the grant and waits for
+// Revoked, and A then pushes. The push must end as Withdrawn. If the driver reported OK, Run would return an error, and
+// the Checker of B would report a Landed under a revoked grant as a breach by the driver (M3).
 package contract

@@ -9,7 +9,7 @@ import (
 // Verb is a kind of effect that has a completion.
 type Verb uint8
 
-// Verbs. Settling is the second completion of a Transfer or Copy whose first was not settled.
+// The verbs. Settling is the second completion of a Transfer or Copy that was not settled by its first.
 const (
 	Opening Verb = iota + 1
 	Asking       // Send
@@ -52,8 +52,8 @@ func (v Verb) String() string {
 	return "invalid"
 }
 
-// An Ending is one way in which an effect can be completed. A Send that was Replied
-// ends as OK, an Unanswered one with its code.
+// An Ending is a way in which an effect can be completed. A Send that was Replied ends as OK, and an Unanswered Send
+// ends with its code.
 type Ending struct {
 	Of        Verb
 	Code      effects.Code
@@ -69,7 +69,7 @@ func (e Ending) String() string {
 	return s
 }
 
-// EndingOf returns what a completion says; ok is false for events that complete nothing.
+// EndingOf returns the ending that a completion reports; ok is false for events that complete nothing.
 func EndingOf(ev effects.Event) (end Ending, ok bool) {
 	switch ev := ev.(type) {
 	case *effects.Opened:
@@ -99,47 +99,48 @@ func EndingOf(ev effects.Event) (end Ending, ok bool) {
 	return Ending{}, false
 }
 
-// The codes that may end each effect of a machine that keeps its own part. Invalid is
-// not among those of Send and Post: it answers what only a broken machine does.
+// legal lists the codes that may complete each effect of a machine that keeps its part of the contract. Invalid is not
+// among the codes of Send and Post, because only a broken machine gets that code there.
 //
 //kvferry:table
 var legal = [verbEnd][]effects.Code{
-	// An address comes from configuration, so it may be none.
+	// An address comes from configuration, so it may be invalid.
 	Opening: {effects.OK, effects.Unreachable, effects.TooMany, effects.Invalid, effects.Closed},
-	// Malformed: an answer came, but its frames are not those of the channel. TooMany: the driver's own queue is full.
+	// Malformed: a reply arrived, but its frames are not those of the channel. TooMany: the driver's own queue is full.
 	Asking:  {effects.OK, effects.Closed, effects.PeerLost, effects.Refused, effects.Malformed, effects.TooMany},
 	Telling: {effects.OK, effects.Refused, effects.PeerLost, effects.Closed},
-	// Unsupported: the driver has no plane of that name. The others are of the plane, or the peer's word through it.
+	// Unsupported: the driver has no plane of that name. The remaining codes come from the plane, or from the peer
+	// through the plane.
 	Importing: {effects.OK, effects.Unreachable, effects.Stale, effects.Refused, effects.Malformed, effects.TooMany,
 		effects.Faulted, effects.Unsupported, effects.Closed},
 	Dropping: {effects.OK},
 	Revoking: {effects.OK},
-	// On fenced planes the owner of the pages checks what it is asked for, or a reader that needs no help of it does:
-	// Stale to NotFound are their answers. Of a push Withdrawn and Faulted may also be the word of the target's machine.
-	// Mismatch ends no read: one may take less than was granted.
+	// On fenced planes the owner of the pages checks each request, or a reader that needs no help of the owner does:
+	// Stale to NotFound are the results of that check. For a push, Withdrawn and Faulted may also come from the
+	// target's machine. Mismatch ends no read, because a read may take less than was granted.
 	Transferring: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted,
 		effects.Closed,
 		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid,
 		effects.NotFound},
-	// OK: the device reported that it did complete. Otherwise what the TransferDone said.
+	// OK: the device reported that the operation did complete. Otherwise the code of the first completion.
 	Settling: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted,
 		effects.Closed,
 		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid,
 		effects.NotFound},
-	// Unsupported: the driver was given no device code. Closed: the driver ends before its turn came.
+	// Unsupported: the driver was given no device code. Closed: the driver ends before the turn of the scatter.
 	Scattering: {effects.OK, effects.Faulted, effects.Unsupported, effects.Closed},
-	// Faulted: the device reported an error. Closed: the driver ends before its turn came.
+	// Faulted: the device reported an error. Closed: the driver ends before the turn of the copy.
 	Copying: {effects.OK, effects.Faulted, effects.Cancelled, effects.Closed},
 }
 
-// Legal lists every ending that an effect may have, in a stable order.
+// Legal returns every ending that an effect may have, in a stable order.
 func Legal() (all []Ending) {
 	for v := Opening; v < verbEnd; v++ {
 		for _, c := range legal[v] {
 			all = append(all, Ending{Of: v, Code: c})
 		}
 	}
-	// A plane or device may access our pages for some time after it, or the peer, gave up. OK is always settled.
+	// A plane or device may access local pages for some time after the plane or the peer gave up. OK is always settled.
 	for _, v := range []Verb{Transferring, Copying} {
 		for _, c := range legal[v] {
 			if c != effects.OK {
@@ -150,10 +151,10 @@ func Legal() (all []Ending) {
 	return all
 }
 
-// Codes are the legal codes of a verb: what a simulated driver draws its refusals from.
+// Codes returns the legal codes of a verb. A simulated driver chooses its refusals from them.
 func Codes(v Verb) []effects.Code { return legal[v] }
 
-// Legal says whether the ending is one of those listed.
+// Legal reports whether the ending is one that Legal lists.
 func (e Ending) Legal() bool {
 	if e.Of >= verbEnd || e.Unsettled && (e.Of != Transferring && e.Of != Copying || e.Code == effects.OK) {
 		return false

@@ -2,32 +2,32 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// A HoldStage is a DataStage that can hold up its drivers' accesses to pages in their middle. A driver has two threads
-// there for the pages of a node.
+// A HoldStage is a DataStage that can stop its drivers' accesses to pages in the middle of a page. A driver has two
+// threads there for the pages of a node.
 type HoldStage interface {
 	DataStage
-	// Hold holds up each access of a node's driver to a page from now on, once it has begun.
+	// Hold stops each access of a node's driver to a page from now on, once the access has begun.
 	Hold(at End)
-	// Stands waits until so many accesses at a node are held up.
+	// Stands waits until n accesses at a node are stopped.
 	Stands(at End, n int)
-	// Passes lets the access that was held up first go on to the end of its page, and waits until another one is held up
-	// that came after it: by then whoever made it has left the page. There must be more to do.
+	// Passes lets the access that was stopped first continue to the end of its page, and waits until another, later
+	// access is stopped: by then the thread of the first access has left its page. There must be more pages to access.
 	Passes(at End)
-	// Leaves is Passes where nothing more is done, and does not wait.
+	// Leaves is like Passes where no further page is accessed, and does not wait.
 	Leaves(at End)
-	// Rests lets the drivers' threads do what they can, so that who says too much has said it.
+	// Rests lets the drivers' threads do what they can, so that a driver that reports too early has done so.
 	Rests()
-	// Frees lets all accesses at a node go on, and holds none up any more.
+	// Frees lets all accesses at a node continue, and stops none any more.
 	Frees(at End)
-	// Told says whether an event that fits was told to a node and is not taken yet.
+	// Told reports whether an event that fits was reported to a node and is not taken yet.
 	Told(at End, fits func(effects.Event) bool) bool
-	// Closes begins to close a node's driver; closed says whether that is done, and wait waits for it.
+	// Closes begins to close a node's driver; closed reports whether that is complete, and wait waits for it.
 	Closes(at End) (closed func() bool, wait func())
 }
 
-// Holders are the scenarios of two that are at pages of one grant, or at one page, as something ends: nothing is said
-// to be quiet before the last of them has left. A stage that is no HoldStage plays them as they come. Sends says that
-// owners send what is read of them, so that they hold their pages meanwhile.
+// Holders returns the scenarios in which two threads access pages of one grant, or one page, as something ends: nothing
+// may be reported as quiet before the last thread has left. A stage that is not a HoldStage plays them without stopping
+// threads. sends says that owners send the pages that peers read, and so hold the pages meanwhile.
 func Holders(sends bool) []Scenario[DataStage] {
 	return append(append(holdersOfPushes(), holdersOfReads()...), holdersWhoSend(sends)...)
 }
@@ -35,16 +35,16 @@ func Holders(sends bool) []Scenario[DataStage] {
 // holders are two threads in the middle of pages, and another transfer that waits behind them.
 type holders struct {
 	*play
-	stage  HoldStage // nil: nobody holds anything up
-	at     End       // whose pages they are at
+	stage  HoldStage // nil: threads cannot be stopped
+	at     End       // the node whose pages the threads access
 	peers  aLink
-	corr   effects.Corr // of the transfer that they are at
-	beside effects.Corr // of the one that waits
+	corr   effects.Corr // the transfer that the threads carry out
+	beside effects.Corr // the transfer that waits
 	grant  effects.GrantID
-	other  effects.GrantID // that the one that waits is under
+	other  effects.GrantID // the grant of the transfer that waits
 }
 
-// hold begins to hold up accesses at a node, where the stage can.
+// hold begins to stop accesses at a node, where the stage can.
 func hold(l aLink, at End) *holders {
 	h := &holders{play: l.play, at: at, peers: l}
 	if h.stage, _ = l.stage.(HoldStage); h.stage != nil && h.err == nil {
@@ -60,8 +60,8 @@ func (h *holders) stand() {
 	}
 }
 
-// quiet lets one of the two go on, demands that what would be quiet then is not said, lets the other go on and waits
-// for it. More says that the first one has something else to do then.
+// quiet lets one of the two threads continue, checks that the event that reports quiet is not sent yet, lets the other
+// thread continue, and waits for that event. more says that the first thread has another page to access then.
 func quiet[E effects.Event](h *holders, of End, more bool, fits func(E) bool) {
 	if h.err != nil {
 		return
@@ -86,7 +86,7 @@ func quiet[E effects.Event](h *holders, of End, more bool, fits func(E) bool) {
 	eventually(h.play, of, fits)
 }
 
-// closed is quiet for a driver that is closed: then is what waits for that.
+// closed is like quiet for a driver that is closed: the close must complete only after the last thread has left.
 func (h *holders) closed(of End) {
 	if h.err != nil {
 		return
@@ -109,31 +109,31 @@ func (h *holders) closed(of End) {
 	wait()
 }
 
-// revoke takes a grant of B back.
+// revoke revokes a grant of B.
 func (h *holders) revoke(id effects.GrantID) { h.do(B, &effects.Revoke{Grant: id}) }
 
-// isRevoked fits the end of that.
+// isRevoked fits the Revoked of a grant.
 func isRevoked(id effects.GrantID) func(*effects.Revoked) bool {
 	return func(e *effects.Revoked) bool { return e.Grant == id }
 }
 
-// isSettled fits what a transfer owed.
+// isSettled fits the Settled of a transfer.
 func isSettled(corr effects.Corr) func(*effects.Settled) bool {
 	return func(e *effects.Settled) bool { return e.Corr == corr }
 }
 
-// isDone fits the end of a transfer.
+// isDone fits the TransferDone of a transfer.
 func isDone(corr effects.Corr) func(*effects.TransferDone) bool {
 	return func(e *effects.TransferDone) bool { return e.Corr == corr }
 }
 
-// left is A's loss, as B is told of it.
+// left fits the loss of A as B is notified of it.
 func (h *holders) left() func(*effects.LinkLost) bool {
 	who := h.peers.a.Incarnation
 	return func(e *effects.LinkLost) bool { return e.Peer == who && e.Link == 0 }
 }
 
-// ended waits for a transfer's end, and for its Settled, which is not told before the last has left.
+// ended waits for a transfer's end, and for its Settled, which must not be reported before the last thread has left.
 func (h *holders) ended(corr effects.Corr, more bool) Ending {
 	ev := eventually(h.play, A, isDone(corr))
 	if ev == nil {
@@ -162,7 +162,7 @@ func (h *holders) ends(corr effects.Corr) Ending {
 	return end
 }
 
-// innocent waits for the end of the transfer that waited, which nothing happened to.
+// innocent checks that the waiting transfer, which was not affected, ends with OK.
 func (h *holders) innocent() {
 	if end := h.ends(h.beside); h.err == nil && end.Code != effects.OK {
 		h.fail("a transfer that nothing happened to ended as %v", end)

@@ -2,8 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pushedInto sets the scene: two threads at B are at pages of one push of half of all pages, and a push of the other
-// half under another grant waits.
+// pushedInto sets up two threads at B that are at pages of one push of half of all pages, and a push of the other half,
+// under another grant, that waits.
 func pushedInto(p *play, stage DataStage) *holders {
 	l := linked(p, stage)
 	h := hold(l, B)
@@ -33,7 +33,7 @@ func holdersOfPushes() []Scenario[DataStage] {
 			h.innocent()
 			return Ending{Of: Revoking}
 		}),
-		// Somebody else is at pages of the other grant: that is not waited for.
+		// The threads are at pages of another grant, which need not be awaited.
 		holding("a grant is revoked while others are at pages of another", revoked, func(h *holders) Ending {
 			h.revoke(h.other)
 			eventually(h.play, B, isRevoked(h.other))
@@ -51,7 +51,7 @@ func holdersOfPushes() []Scenario[DataStage] {
 			h.innocent()
 			return end
 		}),
-		// Its grant may be taken back then, and ends when they have left.
+		// The grant may be revoked then, and the revocation completes when the threads have left.
 		holding("a push is cancelled and its grant revoked while two are at its pages", revoked, func(h *holders) Ending {
 			h.do(A, &effects.Cancel{Corr: h.corr})
 			h.revoke(h.grant)
@@ -82,7 +82,7 @@ func holdersOfPushes() []Scenario[DataStage] {
 	}
 }
 
-// revokedAfter takes the grant back of which nobody is at a page any more.
+// revokedAfter revokes the grant after the last thread has left its pages.
 func (h *holders) revokedAfter() Ending {
 	h.revoke(h.grant)
 	eventually(h.play, B, isRevoked(h.grant))

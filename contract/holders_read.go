@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// reads starts a read of pages of B that are lent under a grant, into as many of A.
+// reads starts a read of pages of B that are granted to A for reading, into as many pages of A.
 func reads(l aLink, grant effects.GrantID, from []effects.Page, first uint32) effects.Corr {
 	s := &aPull{aLink: l, from: from}
 	s.grant = grant
@@ -11,15 +11,15 @@ func reads(l aLink, grant effects.GrantID, from []effects.Page, first uint32) ef
 	return s.start()
 }
 
-// lends gives pages of B content and grants them to A to be read.
+// lends stores content in pages of B and grants them to A for reading.
 func lends(l aLink, first, n uint32) (effects.GrantID, []effects.Page) {
 	s := &aPull{aLink: l, from: l.fills(B, first, n)}
 	s.offers(l.a.Incarnation, s.from)
 	return s.grant, s.from
 }
 
-// readFrom sets the scene: two threads at one end are at pages of a read of half of all pages, and a read of the other
-// half under another grant waits.
+// readFrom sets up two threads at one node that are at pages of a read of half of all pages, and a read of the other
+// half, under another grant, that waits.
 func readFrom(p *play, stage DataStage, at End) *holders {
 	l := linked(p, stage)
 	h := hold(l, at)
@@ -48,7 +48,8 @@ func holdersOfReads() []Scenario[DataStage] {
 			h.innocent()
 			return end
 		}),
-		// Where the reader alone is at pages its owner need not wait for it; what it finds is never delivered.
+		// Where only the reader accesses the pages, their owner need not wait for it; what the reader finds is never
+		// delivered.
 		holding("a grant is revoked while two read under it", orDone(effects.Withdrawn), func(h *holders) Ending {
 			h.revoke(h.grant)
 			eventually(h.play, B, isRevoked(h.grant))
@@ -75,7 +76,7 @@ func holdersOfReads() []Scenario[DataStage] {
 	}
 }
 
-// lost waits for the ends of both transfers, of which the link is lost, and demands that the first of them is not
+// lost waits for the ends of both transfers after the loss of the link, and checks that the first transfer is not
 // settled before the last thread has left.
 func (h *holders) lost() (end Ending) {
 	if h.stage != nil && h.err == nil {
@@ -96,7 +97,7 @@ func (h *holders) lost() (end Ending) {
 	return h.ends(h.corr)
 }
 
-// holdersWhoSend are the scenarios of owners that send what is read of them.
+// holdersWhoSend returns the scenarios of owners that send the pages that peers read.
 func holdersWhoSend(sends bool) []Scenario[DataStage] {
 	if !sends {
 		return nil
@@ -123,7 +124,7 @@ func holdersWhoSend(sends bool) []Scenario[DataStage] {
 			h.innocent()
 			return Ending{Of: Revoking}
 		}),
-		// Under two: the end of one waits for its own holder only, and the other one's read goes on.
+		// Two grants: the end of one waits only for its own holder, and the read under the other continues.
 		holding("one of two grants is revoked, and one page sent under both", done, func(p *play, stage DataStage) Ending {
 			h := sendTwice(p, stage, true)
 			h.revoke(h.grant)
@@ -152,8 +153,8 @@ func holdersWhoSend(sends bool) []Scenario[DataStage] {
 	}
 }
 
-// sendTwice sets the scene: two threads at B send one page, under one grant or under one each, and a read of other
-// pages waits.
+// sendTwice sets up two threads at B that send one page, under one grant or under one grant each, and a read of other
+// pages that waits.
 func sendTwice(p *play, stage DataStage, two bool) *holders {
 	l := linked(p, stage)
 	h := hold(l, B)
@@ -166,9 +167,9 @@ func sendTwice(p *play, stage DataStage, two bool) *holders {
 		s.offers(l.a.Incarnation, from)
 		second = s.grant
 	}
-	reads(l, h.grant, from, 0) // It ends in any way.
+	reads(l, h.grant, from, 0) // This read may end in any way.
 	if h.stage != nil && h.err == nil {
-		h.stage.Stands(B, 1) // So that it is the first.
+		h.stage.Stands(B, 1) // So that this read is the first.
 	}
 	h.corr = reads(l, second, from, 1)
 	h.stand()

@@ -11,19 +11,19 @@ type aLink struct {
 	grant effects.GrantID
 }
 
-// strangers are two nodes that have not met.
+// strangers returns two nodes that are not connected.
 func strangers(p *play, stage DataStage) aLink {
 	return aLink{play: p, stage: stage, a: stage.Node(A), b: stage.Node(B)}
 }
 
-// linked are two nodes of which A has imported B.
+// linked returns two nodes after A has imported B.
 func linked(p *play, stage DataStage) aLink {
 	s := strangers(p, stage)
 	s.link = s.imports(s.b.Incarnation).Link
 	return s
 }
 
-// imports imports B under an incarnation.
+// imports has A import B under an incarnation.
 func (s *aLink) imports(who effects.Incarnation) effects.Imported {
 	corr := s.corr(A)
 	s.do(A, &effects.Import{Corr: corr, Peer: who, Us: s.a.Incarnation, Plane: s.b.Plane, Blob: s.b.Blob})
@@ -33,7 +33,7 @@ func (s *aLink) imports(who effects.Incarnation) effects.Imported {
 	return effects.Imported{}
 }
 
-// life makes new lives of pages of a node.
+// life returns new generations of pages of a node.
 func (s *aLink) life(at End, first, n, length uint32) (pages []effects.Page) {
 	for i := range n {
 		s.sides[at].generation++
@@ -42,7 +42,7 @@ func (s *aLink) life(at End, first, n, length uint32) (pages []effects.Page) {
 	return pages
 }
 
-// fills publishes pages of a node and gives them to its engine, which stores content in them.
+// fills publishes pages of a node and stores content in them as the node's engine would.
 func (s *aLink) fills(at End, first, n uint32) []effects.Page {
 	pages := s.life(at, first, n, s.stage.Node(at).PageBytes)
 	s.do(at, &effects.Publish{Pages: pages})
@@ -52,7 +52,7 @@ func (s *aLink) fills(at End, first, n uint32) []effects.Page {
 	return pages
 }
 
-// grants grants pages of B to be stored into.
+// grants grants pages of B for storing.
 func (s *aLink) grants(to effects.Incarnation, first, n, length uint32) (effects.GrantID, []effects.Page) {
 	s.sides[B].grant++
 	pages := s.life(B, first, n, length)
@@ -73,7 +73,7 @@ func (s *aLink) ends(corr effects.Corr) Ending {
 	return end
 }
 
-// ended does a transfer that was changed and waits for its end.
+// ended issues a transfer that the scenario has changed, and waits for its end.
 func (s *aLink) ended(e *effects.Transfer) Ending {
 	s.do(A, e)
 	return s.ends(e.Corr)
@@ -93,7 +93,7 @@ func (s *aLink) drops() Ending {
 	return Ending{Of: Dropping}
 }
 
-// wants fails the scenario unless a step before the one in question ended so.
+// wants fails the scenario unless an intermediate step ended with the code.
 func (s *aLink) wants(got Ending, code effects.Code) {
 	if want := (Ending{Of: Transferring, Code: code}); s.err == nil && got != want {
 		s.fail("a step before ended as %v instead of %v", got, want)

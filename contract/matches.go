@@ -2,7 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// asksMany plays a Conn from A to B that was opened with a window, and asks three questions at once, which B has heard.
+// asksMany plays a Conn from A to B that was opened with a window, on which A has sent three requests at once and B has
+// received them.
 func asksMany(
 	name string, ends []Ending, ch effects.Channel,
 	run func(s *aTalk, corrs []effects.Corr, heard []effects.Request) Ending,
@@ -24,7 +25,7 @@ func asksMany(
 
 var questions = []string{"one", "two", "three"}
 
-// hearsAll waits for questions, which may arrive in any order.
+// hearsAll waits until B has received the requests, which may arrive in any order.
 func (s *aTalk) hearsAll(questions []string) []effects.Request {
 	heard := make([]effects.Request, len(questions))
 	for left := len(questions); left > 0 && s.err == nil; {
@@ -45,7 +46,8 @@ func (s *aTalk) hearsAll(questions []string) []effects.Request {
 	return heard
 }
 
-// endsAll waits for the ends of questions; an answer must be that of its own question. All must end alike.
+// endsAll waits for the ends of requests and checks that each reply belongs to its own request. All requests must end
+// alike.
 func (s *aTalk) endsAll(corrs []effects.Corr, answers ...string) (end Ending) {
 	for left := len(corrs); left > 0 && s.err == nil; {
 		at, ev, ok := s.next()
@@ -63,7 +65,7 @@ func (s *aTalk) endsAll(corrs []effects.Corr, answers ...string) (end Ending) {
 			case *effects.Unanswered:
 				ours = at == A && e.Corr == corr
 				one.Code = e.Code
-			default: // Of no concern here.
+			default: // Other events do not matter here.
 			}
 			if !ours {
 				continue
@@ -78,7 +80,7 @@ func (s *aTalk) endsAll(corrs []effects.Corr, answers ...string) (end Ending) {
 	return end
 }
 
-// Matches are the scenarios of control transports with several questions in flight on one connection.
+// Matches returns the scenarios of control transports with several requests in flight on one connection.
 func Matches() []Scenario[WireStage] {
 	backwards := func(s *aTalk, corrs []effects.Corr, heard []effects.Request) Ending {
 		for i := len(heard) - 1; i >= 0; i-- {
@@ -105,7 +107,7 @@ func Matches() []Scenario[WireStage] {
 			func(s *aTalk, corrs []effects.Corr, heard []effects.Request) Ending {
 				s.do(A, &effects.Close{Conn: s.conn})
 				var end Ending
-				for _, corr := range corrs { // In their order: what is passed over is not found again.
+				for _, corr := range corrs { // In their order, because ends passes over other completions.
 					end = s.ends(corr, "")
 				}
 				s.answers(heard[1], "too late")
@@ -119,7 +121,7 @@ func Matches() []Scenario[WireStage] {
 				s.do(A, &effects.Close{Conn: s.conn})
 				return s.ends(corrs[1], "")
 			}),
-		// What is in the mailbox counts, and what was under way is dropped with the connection.
+		// A reply in the mailbox counts, and what was in flight is dropped with the connection.
 		asksMany("a connection is closed behind one answer of many", may(Asking, effects.Closed), effects.ChannelAlloc,
 			func(s *aTalk, corrs []effects.Corr, heard []effects.Request) Ending {
 				s.answers(heard[1], "to two")

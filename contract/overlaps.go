@@ -2,8 +2,9 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// Overlaps are the scenarios of grants that stand over the same pages at the same time: each is a grant by itself, in
-// its own length, from its Grant to its Revoked, whatever becomes of the other. Only grants to read may overlap.
+// Overlaps returns the scenarios of grants that are in force over the same pages at the same time: each grant is
+// independent, with its own length, from its Grant to its Revoked, whatever happens to the second grant. Only grants to
+// read may overlap (M1).
 func Overlaps() (list []Scenario[DataStage]) {
 	for _, order := range []struct {
 		name      string
@@ -24,7 +25,8 @@ func Overlaps() (list []Scenario[DataStage]) {
 	return append(list, overlapsOfTurns()...)
 }
 
-// overlapsOfTurns are grants over one page that begin and end in turn, so that there is never none.
+// overlapsOfTurns returns the scenarios of grants over one page that begin and end in turn, so that there is always at
+// least one.
 func overlapsOfTurns() []Scenario[DataStage] {
 	done := may(Transferring, effects.OK)
 	return []Scenario[DataStage]{
@@ -41,7 +43,7 @@ func overlapsOfTurns() []Scenario[DataStage] {
 			}
 			return o.read(o.long)
 		}),
-		// Of three holders the last decides when the page is its owner's again.
+		// The page is its owner's again when the last of three holders is gone.
 		pulling("pages lent three times are stored into when the third grant is over", done, func(s *aPull) Ending {
 			o := newOverlap(s, false)
 			third := o.lend(o.half)
@@ -58,13 +60,13 @@ func overlapsOfTurns() []Scenario[DataStage] {
 	}
 }
 
-// A loan is a grant to read, and how much of each page.
+// A loan is a grant to read, and the number of bytes of each page that it covers.
 type loan struct {
 	grant effects.GrantID
 	bytes uint32
 }
 
-// overlap are two grants over the same pages, one of them over half of each.
+// overlap is two grants over the same pages, one of which covers half of each page.
 type overlap struct {
 	*aPull
 	half        []effects.Page
@@ -82,7 +84,7 @@ func newOverlap(s *aPull, longFirst bool) *overlap {
 		o.long, o.short = loan{first, s.b.PageBytes}, o.lend(o.half)
 		return o
 	}
-	// The first one gave whole pages: it ends, and nothing of it counts.
+	// The first grant covered whole pages and is not part of the scenario.
 	o.short = o.lend(o.half)
 	s.grant = first
 	s.revokes()
@@ -95,7 +97,7 @@ func (o *overlap) lend(pages []effects.Page) loan {
 	return loan{o.grant, pages[0].Length}
 }
 
-// asks starts a read of all that a grant gives into some pages.
+// asks starts a read of everything that a grant covers, into some pages of A.
 func (o *overlap) asks(l loan, first uint32) effects.Corr {
 	o.grant = l.grant
 	o.into = o.takes(first)
@@ -113,7 +115,7 @@ func (o *overlap) read(l loan) Ending {
 	return end
 }
 
-// ends lets one of the two grants end, and returns how a read of everything under the other one does.
+// ends ends one of the two grants, and returns the ending of a read of everything that the other grant covers.
 func (o *overlap) ends(longEnds, busy bool) (end Ending) {
 	over, stays := o.short, o.long
 	if longEnds {

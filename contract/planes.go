@@ -2,42 +2,44 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// planes is what the Checker knows of the data plane.
+// planes is the Checker's state of the data plane.
 type planes struct {
 	fenced   bool
 	links    map[effects.Link]imported
 	grants   map[effects.GrantID]grant
 	pages    map[place]life
-	landings map[effects.Landing]bool // whether it was confirmed
-	reads    map[effects.Corr][]place // pages that reads fill, until they are settled
+	landings map[effects.Landing]bool // true: confirmed
+	reads    map[effects.Corr][]place // the pages that each read fills, until the read is settled
 	copies   map[effects.Corr]copyOf
-	revokes  int // not ended
-	drops    int
+	revokes  int // revocations that have not completed
+	drops    int // drops that have not completed
 	crossed  [Crossings]uint64
 }
 
+// A place identifies a page of a local pool.
 type place struct {
 	pool  effects.PoolID
 	index uint32
 }
 
-// life is the newest life of a local page and what it is under.
+// life is the newest generation of a local page and what accesses the page.
 type life struct {
 	generation effects.Generation
 	length     uint32
-	grant      effects.GrantID // to store
-	lent       int             // grants to read
-	filling    effects.Corr    // the read or copy that stores into it
-	scattered  int             // scatters that read it
-	copied     int             // copies that do
+	grant      effects.GrantID // the grant to store; 0: none
+	lent       int             // number of grants to read
+	filling    effects.Corr    // the read or copy that stores into the page; 0: none
+	scattered  int             // number of scatters that read the page
+	copied     int             // number of copies that read the page
 }
 
-// imported is a Link that Imported gave.
+// imported is a Link that Imported returned.
 type imported struct {
-	moving               int // transfers not completed
+	moving               int // transfers that are not completed
 	lost, dropping, gone bool
 }
 
+// A grant is the Checker's record of a Grant.
 type grant struct {
 	peer              effects.Incarnation
 	read              bool
@@ -90,10 +92,10 @@ func (p *planes) dropped(id effects.Link) error {
 	return nil
 }
 
-// lost may be told after Drop: it was in the mailbox by then. Not after Dropped. For
-// the same reason a transfer may still be open: it crossed with the loss, and fails.
+// lost checks a LinkLost. A LinkLost may arrive after Drop if the event was in the mailbox by then, but not after
+// Dropped. For the same reason a transfer that crossed with the loss may still be open, and fails.
 func (p *planes) lost(id effects.Link) error {
-	if id == 0 { // A peer that imported us.
+	if id == 0 { // A peer that imported this node.
 		return nil
 	}
 	l, ok := p.links[id]
@@ -145,7 +147,7 @@ func (p *planes) transferring(e *effects.Transfer) error {
 	return nil
 }
 
-// reading checks a page of ours that a transfer is of.
+// reading checks a local page of a transfer.
 func (p *planes) reading(e *effects.Transfer, local effects.Page) error {
 	is := p.pages[place{local.Pool, local.Index}]
 	if is.generation != local.Generation {
@@ -180,7 +182,7 @@ func (p *planes) done(o owed, ev *effects.TransferDone) error {
 func (p *planes) published(pages []effects.Page) error {
 	for _, page := range pages {
 		at := place{page.Pool, page.Index}
-		// On leased planes a grant also ends by the peer's word, of which no driver knows.
+		// On leased planes a grant also ends by the peer's message, of which no driver knows.
 		was := p.pages[at]
 		if page.Generation <= was.generation || p.fenced && was.grant != 0 {
 			return broken(Machine, "it publishes generation %d of page %d after %d, under grant %d",
@@ -246,8 +248,7 @@ func (p *planes) revoked(id effects.GrantID) error {
 	return nil
 }
 
-// landed checks that every page was under the grant until now, and that this one
-// Landed takes it out.
+// landed checks that every page was under the grant until now, and records that this Landed ends the grant for it.
 func (p *planes) landed(ev *effects.Landed) error {
 	if _, used := p.landings[ev.Landing]; used || ev.Landing == 0 {
 		return broken(Driver, "landing %d was told before or is zero", ev.Landing)

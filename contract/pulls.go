@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// aPull is a link, pages of B with content that are granted to A to read, and pages of A to read them into.
+// aPull is a link, pages of B with content that are granted to A for reading, and pages of A to read them into.
 type aPull struct {
 	aLink
 	from []effects.Page
@@ -11,7 +11,7 @@ type aPull struct {
 
 const pullPages = 3
 
-// newPull sets the scene of most scenarios.
+// newPull sets up what most scenarios need.
 func newPull(p *play, stage DataStage) *aPull {
 	s := &aPull{aLink: linked(p, stage)}
 	s.from = s.fills(B, 0, pullPages)
@@ -20,21 +20,21 @@ func newPull(p *play, stage DataStage) *aPull {
 	return s
 }
 
-// offers grants pages of B to be read, in the life that they are in.
+// offers grants pages of B for reading, in their present generation.
 func (s *aPull) offers(to effects.Incarnation, pages []effects.Page) {
 	s.sides[B].grant++
 	s.grant = s.sides[B].grant
 	s.do(B, &effects.Grant{ID: s.grant, Peer: to, Read: true, Pages: pages})
 }
 
-// takes readies pages of A.
+// takes publishes pages of A to read into.
 func (s *aPull) takes(first uint32) []effects.Page {
 	pages := s.life(A, first, pullPages, s.a.PageBytes)
 	s.do(A, &effects.Publish{Pages: pages})
 	return pages
 }
 
-// transfer is the read as an effect, to be changed before it is done.
+// transfer returns the read as an effect, which the scenario may change before the read begins.
 func (s *aPull) transfer() *effects.Transfer {
 	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant, Read: true,
 		NotAfter: s.stage.Now(A).Add(60 * effects.Second)}
@@ -51,7 +51,7 @@ func (s *aPull) start() effects.Corr {
 	return e.Corr
 }
 
-// both waits for the ends of two transfers, whichever is first, and for what they owe.
+// both waits for the ends of two transfers, in either order, and for the Settled events that they owe.
 func (s *aPull) both(one, two effects.Corr) (x, y Ending) {
 	ends, owed := map[effects.Corr]Ending{}, 2
 	for owed > 0 && s.err == nil {
@@ -67,7 +67,7 @@ func (s *aPull) both(one, two effects.Corr) (x, y Ending) {
 			}
 		case *effects.Settled:
 			owed--
-		default: // Of no concern here.
+		default: // Other events do not matter here.
 		}
 	}
 	return ends[one], ends[two]
@@ -78,8 +78,8 @@ func pulling(name string, ends []Ending, run func(s *aPull) Ending) Scenario[Dat
 		run: func(p *play, stage DataStage) Ending { return run(newPull(p, stage)) }}
 }
 
-// Pulls are the scenarios of reads on fenced data planes. Who owns the pages has no part in most of them: a
-// plane may carry reads out without its process.
+// Pulls returns the scenarios of reads on fenced data planes. The owner of the pages has no part in most of them: a
+// plane may carry reads out without the owner's process.
 func Pulls() []Scenario[DataStage] {
 	return append(append(pullsInPeace(), pullsRefused()...), pullsCutShort()...)
 }

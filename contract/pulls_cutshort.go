@@ -2,8 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pullsCutShort are reads that something ends in the middle. As nobody else has to say a
-// word to it, a read may always have been faster.
+// pullsCutShort returns reads that are ended in the middle. No other node has to confirm a read, so each read may have
+// completed before.
 func pullsCutShort() []Scenario[DataStage] {
 	orDone := func(code effects.Code) []Ending { return append(may(Transferring, effects.OK), failing(code)...) }
 	return []Scenario[DataStage]{
@@ -25,7 +25,7 @@ func pullsCutShort() []Scenario[DataStage] {
 			s.do(B, &effects.Revoke{Grant: s.grant})
 			return s.endsAndRevoked(corr)
 		}),
-		// Its owner may do with a page what it likes from Revoked on, whatever its reader is about.
+		// From Revoked on the owner may use the page for anything, whatever the reader does.
 		pulling("a page is used again while a read of it is under way", orDone(effects.Withdrawn), func(s *aPull) Ending {
 			corr := s.start()
 			s.do(B, &effects.Revoke{Grant: s.grant})
@@ -59,7 +59,7 @@ func pullsCutShort() []Scenario[DataStage] {
 			s.kill(B)
 			return s.ends(corr)
 		}),
-		// The pages of the dead may still be there, as they were: nobody stores into them.
+		// The pages of the dead owner may still be present and unchanged, because nothing stores into them.
 		pulling("a read from an owner that has died", orDone(effects.PeerLost), func(s *aPull) Ending {
 			s.kill(B)
 			return s.ends(s.start())
@@ -69,7 +69,7 @@ func pullsCutShort() []Scenario[DataStage] {
 			waits(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
 			return s.ends(s.start())
 		}),
-		// The owner hears of it, and its revocation ends.
+		// The owner is notified, and its revocation completes.
 		{Name: "the reader dies while a read is under way", May: may(Revoking, effects.OK),
 			run: func(p *play, stage DataStage) Ending {
 				s := newPull(p, stage)
@@ -98,7 +98,7 @@ func (s *aPull) endsAndRevoked(corr effects.Corr) (end Ending) {
 			if e.Corr == corr {
 				end, _ = EndingOf(e)
 			}
-		default: // Of no concern here.
+		default: // Other events do not matter here.
 		}
 	}
 	return end

@@ -2,8 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pullsRefused are reads that the driver or the owner of the pages must not let in,
-// although a correct machine may ask for them: it cannot know better, or was lied to.
+// pullsRefused returns reads that the driver or the owner of the pages must refuse, although a correct machine may
+// issue them: the machine cannot know better, or a peer lied to it.
 func pullsRefused() []Scenario[DataStage] {
 	return []Scenario[DataStage]{
 		pulling("a read after its time", may(Transferring, effects.Expired), func(s *aPull) Ending {
@@ -58,7 +58,7 @@ func pullsRefused() []Scenario[DataStage] {
 			push := &aPush{aLink: s.aLink, from: s.fills(A, pullPages, pullPages), into: s.from}
 			return push.ends(push.start())
 		}),
-		// Its life is the one that is named: only that nobody granted it is wrong.
+		// The generation is right; only the grant for this page is missing.
 		pulling("a read of a page that is not granted", failing(effects.Withdrawn), func(s *aPull) Ending {
 			s.from[1] = s.fills(B, pullPages, 1)[0]
 			return s.ends(s.start())

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// aPush is a link, pages of A with content, and pages of B granted to A.
+// aPush is a link, pages of A with content, and pages of B that are granted to A.
 type aPush struct {
 	aLink
 	from []effects.Page
@@ -11,7 +11,7 @@ type aPush struct {
 
 const pushPages = 3
 
-// newPush sets the scene of most scenarios.
+// newPush sets up what most scenarios need.
 func newPush(p *play, stage DataStage) *aPush {
 	s := &aPush{aLink: linked(p, stage)}
 	s.from = s.fills(A, 0, pushPages)
@@ -19,7 +19,7 @@ func newPush(p *play, stage DataStage) *aPush {
 	return s
 }
 
-// transfer is the push as an effect, to be changed before it is done.
+// transfer returns the push as an effect, which the scenario may change before the push begins.
 func (s *aPush) transfer() *effects.Transfer {
 	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant,
 		NotAfter: s.stage.Now(A).Add(60 * effects.Second)}
@@ -41,7 +41,7 @@ func pushing(name string, ends []Ending, run func(s *aPush) Ending) Scenario[Dat
 		run: func(p *play, stage DataStage) Ending { return run(newPush(p, stage)) }}
 }
 
-// Pushes are the scenarios of fenced data planes.
+// Pushes returns the scenarios of pushes on fenced data planes.
 func Pushes() []Scenario[DataStage] {
 	return append(append(pushesInPeace(), pushesRefused()...), pushesCutShort()...)
 }

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// lent takes a grant to read: the pages are in the life that is named, and nobody stores into them.
+// lent checks a grant to read: the pages are in the generation that the grant names, and nothing stores into them (M1).
 func (p *planes) lent(e *effects.Grant) error {
 	g := grant{peer: e.Peer, read: true}
 	for _, page := range e.Pages {
@@ -15,7 +15,7 @@ func (p *planes) lent(e *effects.Grant) error {
 		case page.Length > is.length:
 			return broken(Machine, "it grants %d bytes of page %d to be read; it has %d",
 				page.Length, page.Index, is.length)
-		// On leased planes a grant also ends by the peer's word, of which no driver knows.
+		// On leased planes a grant also ends by the peer's message, of which no driver knows.
 		case p.fenced && is.grant != 0:
 			return broken(Machine, "it grants page %d to be read, which is under grant %d to store", page.Index, is.grant)
 		case is.filling != 0:
@@ -29,7 +29,7 @@ func (p *planes) lent(e *effects.Grant) error {
 	return nil
 }
 
-// filling takes a read: the local pages are its own until it is settled.
+// filling checks a read: the local pages belong to the read alone until it is settled.
 func (p *planes) filling(e *effects.Transfer) error {
 	for i := range e.Pairs {
 		local := e.Pairs[i].Local
@@ -48,7 +48,7 @@ func (p *planes) filling(e *effects.Transfer) error {
 	return nil
 }
 
-// settled ends a read or copy; of pushes there is nothing to forget.
+// settled records that a read or copy is settled; a push has no record here.
 func (p *planes) settled(corr effects.Corr) {
 	for _, at := range p.reads[corr] {
 		is := p.pages[at]
@@ -59,8 +59,8 @@ func (p *planes) settled(corr effects.Corr) {
 	p.copySettled(corr)
 }
 
-// still says why a page may not be stored into, or get another life: somebody reads it, a read or copy fills it, or it
-// is scattered or copied. On leased planes time alone may end a grant to read.
+// still returns an error if a page may not be stored into or get a new generation: a peer may read the page, a read or
+// copy fills the page, or the page is scattered or copied. On leased planes time alone may end a grant to read (M4).
 func (p *planes) still(index uint32, is life) error {
 	switch {
 	case p.fenced && is.lent > 0:

@@ -2,8 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pushesRefused are pushes that the driver or the owner of the pages must not let in,
-// although a correct machine may ask for them: it cannot know better, or was lied to.
+// pushesRefused returns pushes that the driver or the owner of the pages must refuse, although a correct machine may
+// issue them: the machine cannot know better, or a peer lied to it.
 func pushesRefused() []Scenario[DataStage] {
 	return []Scenario[DataStage]{
 		{Name: "an import of another incarnation", May: may(Importing, effects.Stale),
@@ -15,7 +15,7 @@ func pushesRefused() []Scenario[DataStage] {
 				end, _ := EndingOf(&ev)
 				return end
 			}},
-		// Stale: another life of it is there by now.
+		// Stale: another incarnation of the peer is present by now.
 		{Name: "an import of a peer that is gone", May: may(Importing, effects.Unreachable, effects.Stale),
 			run: func(p *play, stage DataStage) Ending {
 				s := strangers(p, stage)
@@ -69,7 +69,7 @@ func pushesRefused() []Scenario[DataStage] {
 			s.from, s.into = whole, into
 			return s.ends(s.start())
 		}),
-		// One of them is let in; the other finds the page claimed, or landed.
+		// One push is admitted; the other finds the page claimed, or landed.
 		pushing("two pushes to the same pages", failing(effects.Refused, effects.Withdrawn), func(s *aPush) Ending {
 			one, two := s.transfer(), s.transfer()
 			s.do(A, one)

@@ -2,13 +2,14 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// scatter is a Scatter under way.
+// scatter is a Scatter in progress.
 type scatter struct {
 	ticket effects.Ticket
 	pages  []place
 }
 
-// scattering checks that whole chunks go to an engine that waits for them, one batch at a time.
+// scattering checks that the pages are in their newest generation and that nothing stores into them, that the command
+// waits for them, and that the command has no other scatter in progress.
 func (c *Checker) scattering(e *effects.Scatter) error {
 	switch {
 	case c.work[e.Ticket] != given:
@@ -40,7 +41,7 @@ func (c *Checker) scattering(e *effects.Scatter) error {
 	return nil
 }
 
-// scattered ends a scatter.
+// scattered records the end of a scatter.
 func (c *Checker) scattered(ev *effects.Scattered) error {
 	for _, at := range c.device[ev.Corr].pages {
 		is := c.planes.pages[at]
@@ -52,7 +53,7 @@ func (c *Checker) scattered(ev *effects.Scattered) error {
 	return err
 }
 
-// scatters says whether chunks of this command are being scattered.
+// scatters reports whether a scatter of the command is in progress.
 func (c *Checker) scatters(t effects.Ticket) bool {
 	for _, s := range c.device {
 		if s.ticket == t {

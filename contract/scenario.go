@@ -7,16 +7,16 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Scenario is one situation between two nodes and the endings that may come of it.
-// A real driver may produce any of them, the simulated one must produce all.
+// A Scenario is one situation between two nodes and the endings that may result. A real driver may produce any of these
+// endings; the simulated driver must produce all of these endings over its seeds.
 type Scenario[S Stage] struct {
 	Name string
 	May  []Ending
 	run  func(p *play, stage S) Ending
 }
 
-// Run plays the scenario on a fresh stage and returns how it ended. The error is a
-// *Breach, or says what was not as it must be.
+// Run plays the scenario on a fresh stage and returns how it ended. The error is a *Breach, or says which expectation
+// was not met.
 func (s Scenario[S]) Run(stage S) (Ending, error) {
 	p := &play{stage: stage, sides: [2]side{{checker: New(true)}, {checker: New(true)}}, confirm: judge}
 	end := s.run(p, stage)
@@ -30,6 +30,7 @@ func (s Scenario[S]) Run(stage S) (Ending, error) {
 	return end, p.err
 }
 
+// may lists the endings of a verb with the codes, all settled.
 func may(v Verb, codes ...effects.Code) (list []Ending) {
 	for _, c := range codes {
 		list = append(list, Ending{Of: v, Code: c})
@@ -37,8 +38,8 @@ func may(v Verb, codes ...effects.Code) (list []Ending) {
 	return list
 }
 
-// failing are the ends of a transfer that began and failed: whether the initiator's
-// side still reads pages at that instant is the plane's to say.
+// failing lists the endings of a transfer that began and failed. Each may be settled or not, because the plane decides
+// whether the initiator's side still reads pages at that instant.
 func failing(codes ...effects.Code) (list []Ending) {
 	for _, c := range codes {
 		list = append(list, Ending{Of: Transferring, Code: c}, Ending{Of: Transferring, Code: c, Unsettled: true})
@@ -54,23 +55,25 @@ func judge(l *effects.Landed) effects.Code {
 	return effects.Faulted
 }
 
-// A play carries a scenario out. Its first error sticks: whatever is asked of it
-// afterwards does nothing, so that scenarios read as stories.
+// A play carries a scenario out. The first error is kept, and later calls do nothing, so that scenarios need no error
+// handling.
 type play struct {
 	stage Stage
 	sides [2]side
-	// confirm answers each Landed at once; nil leaves it to the scenario.
+	// confirm answers each Landed at once; nil leaves the answer to the scenario.
 	confirm func(*effects.Landed) effects.Code
-	mailbox []posted // told, but not yet taken
-	taken   []posted // where a scenario looks back
+	mailbox []posted // reported by the stage, but not yet taken
+	taken   []posted // all events taken, for scenarios that look back
 	err     error
 }
 
+// posted is an event and the node that received it.
 type posted struct {
 	at End
 	ev effects.Event
 }
 
+// side is the state of one node of a play.
 type side struct {
 	checker    *Checker
 	corr       effects.Corr
@@ -106,7 +109,7 @@ func (p *play) kill(at End) {
 	}
 }
 
-// next takes one event through its side's checker.
+// next takes one event and passes it to its side's checker.
 func (p *play) next() (End, effects.Event, bool) {
 	var at End
 	var ev effects.Event
@@ -130,7 +133,7 @@ func (p *play) next() (End, effects.Event, bool) {
 	return at, ev, p.err == nil
 }
 
-// until takes events until one of type E at this end fits.
+// until takes events until an event of type E at this end fits.
 func until[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
 	for p.err == nil {
 		end, ev, ok := p.next()
@@ -145,7 +148,7 @@ func until[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
 	return none
 }
 
-// eventually is until for an event that may have come while something else was waited for.
+// eventually is like until, but the event may also have arrived while the scenario waited for something else.
 func eventually[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
 	for _, x := range p.taken {
 		if e, is := x.ev.(E); is && x.at == at && fits(e) && p.err == nil {
@@ -155,8 +158,8 @@ func eventually[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
 	return until(p, at, fits)
 }
 
-// waits lets events gather in the mailbox until one of type E that fits is among them.
-// What the scenario does next, it does as a machine that has seen none of them.
+// waits lets events gather in the mailbox until an event of type E that fits is among them. The scenario then acts as a
+// machine that has seen none of them.
 func waits[E effects.Event](p *play, at End, fits func(E) bool) {
 	for p.err == nil {
 		end, ev, ok := p.stage.Next()
@@ -175,11 +178,11 @@ func waits[E effects.Event](p *play, at End, fits func(E) bool) {
 // whatever fits any event of a type.
 func whatever[E effects.Event](E) bool { return true }
 
-// finish lets everything end and looks whether anything is owed. A killed node is owed
-// nothing: nobody is left to be told.
+// finish lets everything end and checks that no completion is outstanding. A killed node is owed nothing, because its
+// machine is gone.
 func (p *play) finish() {
 	first := p.err
-	p.err = nil // A scenario that failed still has to come to its end.
+	p.err = nil // A scenario that failed must still be brought to its end.
 	p.stage.Finish()
 	for {
 		if _, _, ok := p.next(); !ok {

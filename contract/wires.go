@@ -2,18 +2,18 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// wires is what the Checker knows of the control plane.
+// wires is the Checker's state of the control plane.
 type wires struct {
 	conns    map[effects.Conn]wire
-	requests map[effects.Request]bool // whether it was answered
+	requests map[effects.Request]bool // true: answered
 	crossed  [Crossings]uint64
 }
 
-// wire is a Conn that Opened gave.
+// wire is a Conn that Opened returned.
 type wire struct {
 	channel effects.Channel
 	window  uint16
-	asking  uint16 // Sends outstanding
+	asking  uint16 // outstanding Sends
 	closed  bool
 	lost    bool
 }
@@ -79,8 +79,8 @@ func (w *wires) told(e *effects.Post) error {
 	return nil
 }
 
-// answered ends a request in flight. It may come after Close: the answer was in
-// the mailbox by then, and its Corr says whose it is.
+// answered records the completion of a request in flight. The completion may arrive after Close if the reply was in the
+// mailbox by then; the Corr identifies the request.
 func (w *wires) answered(id effects.Conn, with effects.Code) error {
 	c := w.conns[id]
 	if c.lost && with == effects.OK {
@@ -94,8 +94,8 @@ func (w *wires) answered(id effects.Conn, with effects.Code) error {
 	return nil
 }
 
-// lost may be told of a peer's connection as well, which has no entry here. A Send may
-// still be open: it crossed with the loss, and is not answered any more.
+// lost checks a ConnLost. A ConnLost may also concern a connection that a peer opened, which has no entry here. A Send
+// that crossed with the loss may still be open, and is not answered any more.
 func (w *wires) lost(id effects.Conn) error {
 	c, ours := w.conns[id]
 	switch {

@@ -2,55 +2,58 @@ package effects
 
 import "strconv"
 
-// Channel is the kind of a control connection. All are opened by the client.
+// Channel is the kind of a control connection. The client opens every control connection.
 type Channel uint8
 
-// Channels. What goes on each, and in which frames, its Order and Framing say.
+// The channels. The Order and the Framing of a channel say how its messages are exchanged and framed.
 const (
 	ChannelInit      Channel = iota + 1 // handshake
-	ChannelAlloc                        // allocation and commit
+	ChannelAlloc                        // allocation requests and commits
 	ChannelProxy                        // notifications to the proxy
 	ChannelDone                         // ends of offers, from a receiver to a sender
-	ChannelLookup                       // which chunks a peer shares
-	ChannelMeta                         // a description in several parts; nobody opens one yet
-	ChannelQuery                        // which chunks may be read back
-	ChannelDirectory                    // what workers ask a directory
-	ChannelFeed                         // what they tell it
-	ChannelHeartbeat                    // that they live, and what it wants of them
-	ChannelPeerDone                     // ends of loans, from peers that say them apart from lookups
-	ChannelLog                          // what directories tell each other, by a log that keeps it for a while
+	ChannelLookup                       // queries for the chunks that a peer shares
+	ChannelMeta                         // a description in several parts; no machine opens this channel yet
+	ChannelQuery                        // queries for the chunks that may be recalled
+	ChannelDirectory                    // requests of workers to a directory
+	ChannelFeed                         // reports of workers to a directory
+	ChannelHeartbeat                    // heartbeats of workers, and what the directory requests of them in return
+	ChannelPeerDone                     // ends of read leases, from peers that send them apart from lookups
+	ChannelLog                          // replication between directories, by a log that is kept for a limited time
 	ChannelRegister                     // registrations of blocks that their producer is to write into
 
-	// ChannelOther, and all above it, are for machines of others: questions, as many at a time as their Open says.
+	// ChannelOther and all higher numbers are for machines outside this project. They carry requests; the Window of the
+	// Open says how many may be outstanding.
 	ChannelOther Channel = 32
 )
 
-// Order says how messages go on a channel.
+// Order is the exchange pattern of a channel.
 type Order uint8
 
-// Orders.
+// The exchange patterns.
 const (
-	Unordered Order = iota // of no channel
-	Lockstep               // one question at a time, each with one answer
-	Matched                // as many questions at a time as Open.Window says, answered in any order
-	OneWay                 // nobody answers
+	Unordered Order = iota // not a channel
+	Lockstep               // one request at a time, each with one reply
+	Matched                // up to Open.Window outstanding requests, answered in any order
+	OneWay                 // messages without a reply
 )
 
-// Framing says what stands around a body on the wire, and which of it a server gives back with its answer.
+// Framing says which frames surround a body on the wire, and which of them a server returns with its reply.
 type Framing uint8
 
-// Framings.
+// The framings.
 const (
-	// Envelope is that of REQ and REP: an empty frame, then the body. With a Window above 1 the question's id, 8 bytes,
-	// stands before the empty frame: who answers gives back whatever stood there. One-way messages are the body alone.
+	// Envelope is the framing of REQ and REP sockets: an empty frame, then the body. With a Window above 1, the
+	// request's id (8 bytes) precedes the empty frame, and the server returns the frames before the empty frame
+	// unchanged. A one-way message is the body alone.
 	Envelope Framing = iota
-	// BareID is the question's id, 8 bytes, then the body. There is no empty frame, so no REP can answer.
+	// BareID is the request's id (8 bytes), then the body. There is no empty frame, so a REP socket cannot answer.
 	BareID
-	// Parts is Envelope with any number of frames for a body, up to a bound of the driver's. AppendPart and CutPart
-	// make and read such a body.
+	// Parts is Envelope with any number of frames for a body, up to a bound of the driver. AppendPart and CutPart write
+	// and read such a body.
 	Parts
-	// Several is for what nobody answers: any number of frames, up to a bound of the driver's, each of them a message by
-	// itself. LMCache's workers put together what waits when they send; who sends here puts one.
+	// Several is for one-way messages: any number of frames, up to a bound of the driver, each of which is a message by
+	// itself. LMCache's workers combine the messages that are waiting when they send; our drivers send one frame at a
+	// time.
 	Several
 )
 
@@ -68,7 +71,7 @@ var channels = [...]struct {
 	ChannelMeta:   {"meta", Lockstep, Parts},
 	ChannelQuery:  {"query", Lockstep, Envelope},
 
-	ChannelDirectory: {"directory", Matched, Envelope}, // LMCache's workers ask one question at a time.
+	ChannelDirectory: {"directory", Matched, Envelope}, // LMCache's workers send one request at a time.
 	ChannelFeed:      {"feed", OneWay, Several},
 	ChannelHeartbeat: {"heartbeat", Lockstep, Envelope},
 	ChannelPeerDone:  {"peerdone", Lockstep, Envelope},
@@ -76,7 +79,7 @@ var channels = [...]struct {
 	ChannelRegister:  {"register", Matched, Envelope},
 }
 
-// Order says how messages go on a channel; Unordered if there is no such channel.
+// Order returns the exchange pattern of the channel, or Unordered if there is no such channel.
 func (c Channel) Order() Order {
 	switch {
 	case int(c) < len(channels):
@@ -87,7 +90,7 @@ func (c Channel) Order() Order {
 	return Unordered
 }
 
-// Framing says what stands around a body on the wire.
+// Framing returns the framing of bodies on the wire; an unknown channel has Envelope.
 func (c Channel) Framing() Framing {
 	if int(c) < len(channels) {
 		return channels[c].framing
@@ -95,13 +98,14 @@ func (c Channel) Framing() Framing {
 	return Envelope
 }
 
-// Asks says whether questions are asked on a channel.
+// Asks reports whether requests with replies are sent on the channel.
 func (c Channel) Asks() bool { return c.Order() == Lockstep || c.Order() == Matched }
 
-// Takes says whether a connection of a channel may be opened with a window.
+// Takes reports whether a connection of this channel may be opened with the given window.
 func (c Channel) Takes(window uint16) bool { return window <= 1 || c.Order() == Matched }
 
-// String returns the channel's name in plans, transcripts and logs: one that has none is called by its number.
+// String returns the channel's name in plans, transcripts and logs. A channel without a name is "channel" and its
+// number.
 func (c Channel) String() string {
 	if int(c) < len(channels) && channels[c].name != "" {
 		return channels[c].name
@@ -109,7 +113,7 @@ func (c Channel) String() string {
 	return "channel" + strconv.Itoa(int(c))
 }
 
-// ChannelNamed is the opposite of String.
+// ChannelNamed returns the channel whose String is name, and reports false if there is none.
 func ChannelNamed(name string) (Channel, bool) {
 	for c := range Channel(1<<8 - 1) {
 		if (c + 1).String() == name {

@@ -1,16 +1,14 @@
 package effects
 
-// An Effect is something a driver must carry out. Each comment says what the
-// driver must do, which event answers it, what holds before, and what the driver
-// may never do.
+// An Effect is an action that a driver must carry out. The comment of each effect says what the driver must do, which
+// event completes the effect, what holds before it, and what the driver must never do.
 //
 //sumtype:decl
 type Effect interface{ isEffect() }
 
-// Open makes a client connection. Answer: one Opened. The driver may answer OK
-// before the peer is there; it never resolves or connects synchronously. Window is the
-// most Sends that may be outstanding on the Conn: 0 and 1 are lockstep, and only Matched
-// channels take more.
+// Open makes a client connection. Completion: Opened. The driver may report OK before the peer is present, and never
+// resolves or connects synchronously. Window is the largest number of Sends that may be outstanding on the Conn: 0 and
+// 1 mean lockstep, and only Matched channels allow more.
 type Open struct {
 	Corr    Corr
 	Channel Channel
@@ -18,45 +16,44 @@ type Open struct {
 	Addr    Addr
 }
 
-// Close ends a Conn that Opened gave. The outstanding Sends on it are completed in their
-// order as Unanswered{Closed}, but for those whose answer is in the mailbox already: then
-// that is their completion. Nothing else of that Conn is posted from then on, so an older reply can
-// never be taken for a newer one.
+// Close ends a Conn that Opened returned. The outstanding Sends on that Conn complete in their order as
+// Unanswered{Closed}, except those whose reply is in the mailbox already: that reply is then their completion.
+// Afterwards the driver posts nothing more about that Conn, so an older reply can never be taken for a newer one (M6).
 type Close struct{ Conn Conn }
 
-// Send queues one request on a Conn. Answer: one Replied or Unanswered. Before: fewer
-// Sends are outstanding on that Conn than its Window. Their answers may come in any
-// order, each under its own Corr; one that is lost keeps its place until Close. The
-// driver sets no timeout: the machine ends it with Close. A driver never resends.
+// Send queues one request on a Conn. Completion: Replied or Unanswered. Before: fewer Sends are outstanding on that
+// Conn than its Window. The replies may arrive in any order, each under the Corr of its request; a lost reply keeps a
+// place in the window until Close. The driver sets no timeout, because the machine ends a slow request with Close. A
+// driver never resends.
 type Send struct {
 	Corr Corr
 	Conn Conn
 	Body []byte
-	// Carries are pages of ours whose valid bytes the driver writes, one page behind the other, over the end of Body, as
-	// they are when it carries the effect out: Body has so many bytes for them. Before: the machine holds the pages in
-	// this step, and nothing stores there. Where the driver cannot read pages by itself there are none.
+	// Carries are local pages. The driver writes their valid bytes, page after page, over the end of Body, as the pages
+	// are when the driver carries out the effect. Body has room for them. Before: the machine holds the pages in this
+	// step, and nothing stores into them. A driver that cannot read pages by itself gets none.
 	Carries []Page
 }
 
-// Post hands one one-way message to the transport. Answer: one SendDone. Never
-// silently dropped: a full queue is Refused.
+// Post hands one one-way message to the transport. Completion: SendDone. The driver never drops the message silently: a
+// full queue completes as Refused.
 type Post struct {
 	Corr Corr
 	Conn Conn
 	Body []byte
 }
 
-// Reply answers one Request, at most once. No answer. If the asker is gone the
-// bytes are dropped and counted.
+// Reply answers one Request, at most once. There is no completion. If the requester is gone, the bytes are dropped and
+// counted.
 type Reply struct {
 	Request Request
 	Body    []byte
 }
 
-// Import connects the data plane to a peer: Plane is one of the names that both
-// ends have, Blob what the peer's plane of that name offered to us alone, Peer the peer's
-// incarnation as we know it, Us ours as it knows us. Answer: one Imported. The driver proves to the
-// peer's plane that it has the Blob and is Us, and has it prove that it is Peer.
+// Import connects the data plane to a peer. Plane is one of the plane names that both ends have, Blob is what the
+// peer's plane of that name offered to this rank alone, Peer is the peer's incarnation as this rank knows it, and Us is
+// this rank's incarnation as the peer knows it. Completion: Imported. The driver proves to the peer's plane that it has
+// the Blob and is Us, and requires the peer's plane to prove that it is Peer (M2).
 type Import struct {
 	Corr  Corr
 	Peer  Incarnation
@@ -65,21 +62,24 @@ type Import struct {
 	Blob  []byte
 }
 
-// Drop ends a Link; its transfers complete as PeerLost. Answer: one Dropped. A LinkLost
-// that is in the mailbox already comes before it.
+// Drop ends a Link; the transfers of that link complete as PeerLost. Completion: Dropped. A LinkLost that is in the
+// mailbox already arrives before the Dropped.
 type Drop struct{ Link Link }
 
-// Publish makes new lives of local pages known before their first store: the
-// generation becomes visible to every reader, then a full barrier. Synchronous.
+// Publish makes new generations of local pages known before the first store into them: the generation becomes visible
+// to every reader, then follows a full memory barrier. Synchronous.
 type Publish struct{ Pages []Page }
 
-// Grant lets Peer store up to Length bytes into each page (which must carry that
-// generation; publishing it is part of Grant), or with Read load as many from it, as
-// often as it likes. Synchronous: in force before the next effect. A zero Peer is a
-// bearer grant: on fenced planes it opens nothing, because nobody there can present it.
-// The driver lets no other peer, no other generation, no byte beyond Length and no
-// access after Revoke's completion. A page has one grant to store, or any number of
-// grants to load: then it holds what its owner stored before, and nobody stores into it.
+// Grant lets Peer store up to Length bytes into each page, or with Read lets Peer load as many bytes from it, any
+// number of times. The page must carry the generation that Pages names; publishing that generation is part of Grant.
+// Synchronous: the grant is in force before the next effect. A zero Peer is a bearer grant (M5): on fenced planes it
+// admits no peer, because no peer can present it.
+//
+// The driver allows no other peer, no other generation, no byte beyond Length and no access after the completion of
+// Revoke.
+//
+// Invariant: a page has one grant to store, or any number of grants to load, never both (M1). While grants to load
+// exist, the page holds what its owner stored before, and nothing stores into it.
 type Grant struct {
 	ID    GrantID
 	Peer  Incarnation
@@ -87,19 +87,20 @@ type Grant struct {
 	Pages []Page
 }
 
-// Revoke takes a grant back. Answer: one Revoked once nothing can touch the pages
-// that had not landed, or deliver what it loads from them any more. Never synchronous. On
-// fenced planes it always ends soon; on leased ones when the mapping, queue pair or
-// communicator is proven gone. A grant to load ends by Revoke alone on fenced planes.
+// Revoke takes a grant back. Completion: Revoked, once nothing can touch those pages that had not landed, or deliver
+// what it loads from them, any more. Never synchronous. On fenced planes Revoke always completes soon; on leased planes
+// it completes when the mapping, queue pair or communicator is proven gone. On fenced planes a grant to load ends by
+// Revoke alone.
 type Revoke struct{ Grant GrantID }
 
-// Transfer writes Pairs to the peer behind Link under Grant, as one batch; with Read it
-// loads the peer's pages into ours. Answer: one TransferDone, and one Settled if that was
-// not settled. Before: local pages are held by the machine until settled; those to be loaded
-// into were published. The driver re-reads its clock before each submission to the device or
-// stream and completes as Expired past NotAfter; it refuses (Stale) if the link's
-// incarnation is not Peer. The peer gave Grant no earlier than Since, by our clock; zero: nobody knows. Gather is
-// that of a push only.
+// Transfer writes Pairs to the peer behind Link under Grant, as one batch; with Read it loads the peer's pages into
+// local pages. Completion: TransferDone, and one Settled if that TransferDone was not settled. Before: the machine
+// holds the local pages until the transfer is settled, and published the pages that are to be loaded into.
+//
+// The driver reads its clock again before each submission to the device or stream, and completes the transfer as
+// Expired past NotAfter (M4). The driver refuses the transfer as Stale if the link's incarnation is not Peer (M2). The
+// peer gave Grant no earlier than Since, by the local clock; zero means that the time is unknown. Only a push has a
+// Gather.
 type Transfer struct {
 	Corr     Corr
 	Link     Link
@@ -112,37 +113,37 @@ type Transfer struct {
 	NotAfter Time
 }
 
-// Copy copies Length bytes of each From to its To: pages of two pools of this node, or of one. Answer: one
-// CopyDone, and one Settled if that was not settled. Before: the machine holds both pages until
-// settled; To was published, and nothing else loads or stores there. The copies of several effects
-// may overlap, and end in any order.
+// Copy copies Length bytes of each From to its To: pages of two pools of this node, or of one pool. Completion:
+// CopyDone, and one Settled if that CopyDone was not settled. Before: the machine holds both pages until the copy is
+// settled; To was published, and nothing else loads from or stores into To. The copies of several effects may overlap
+// and may end in any order.
 type Copy struct {
 	Corr  Corr
 	Pairs []CopyPair
 }
 
-// Store copies Bytes, which are of the body of the event that was taken in this step, to the start of a page of ours,
-// before the driver carries out the next effect. No answer: it cannot fail. Before: Page was published, and nobody else
-// loads or stores there.
+// Store copies Bytes to the start of a local page, before the driver carries out the next effect. Bytes are part of the
+// body of the event of this step. There is no completion, because Store cannot fail. Before: Page was published, and
+// nothing else loads from or stores into the page.
 type Store struct {
 	Page  Page
 	Bytes []byte
 }
 
-// Cancel hastens the end of a Transfer or Copy. No answer of its own; unknown ones are ignored.
+// Cancel hastens the end of a Transfer or Copy. Cancel has no completion; an unknown Corr is ignored.
 type Cancel struct{ Corr Corr }
 
-// Confirm answers one Landed. The initiator's TransferDone is not sent before it.
-// OK: the machine took the pages that landed. Otherwise the push failed with Code.
+// Confirm answers one Landed. The initiator's TransferDone is not sent before the Confirm. OK means that the machine
+// took the pages that landed; any other Code means that the push failed with that code.
 type Confirm struct {
 	Landing Landing
 	Code    Code
 }
 
-// Scatter hands Pages, whole chunks in order, to the engine's device code: Pages[i] is item
-// First+i of the command Ticket. Answer: one Scattered. Before: the machine holds the pages
-// until then, nothing writes to them, and no other Scatter of that command is outstanding.
-// The driver does not touch them after it; of what the engine did with them nobody else asks.
+// Scatter hands Pages, whole chunks in order, to the engine's device code: Pages[i] is item First+i of the command
+// Ticket. Completion: Scattered. Before: the machine holds the pages until then, nothing writes to them, and no other
+// Scatter of that command is outstanding. The driver does not touch the pages after the completion. What the engine did
+// with the data matters to the engine alone.
 type Scatter struct {
 	Corr   Corr
 	Ticket Ticket
@@ -150,9 +151,9 @@ type Scatter struct {
 	Pages  []Page
 }
 
-// Deliver is the one outcome of a command. Pages is the memory it gives or gives
-// back, in command order; Held says that (only then) it is not to be touched until
-// Return. The engine owns what it was given until its own Release.
+// Deliver is the one outcome of a command. Pages is the memory that the outcome gives to the engine or returns to it,
+// in command order. Held says that this memory must not be touched until Return; only an outcome with Held is followed
+// by a Return. The engine owns the memory that it was given until the engine's own Release.
 type Deliver struct {
 	Ticket  Ticket
 	Code    Code
@@ -161,24 +162,24 @@ type Deliver struct {
 	Sent    uint32 // Put: chunks written by this command
 	Skipped uint32 // Put: chunks that the peer already had
 	Hits    uint32 // Get, Contains: length of the usable prefix, in chunks
-	Left    uint32 // Drain: things still out
-	Why     *Why   // where Code is not OK: the rest of it; nil where there is no more to say
-	// Fetch that failed: it had begun, so what was offered for its request under its keys is given up. One that only
-	// waited takes nothing with it.
+	Left    uint32 // Drain: number of things that are still in use
+	Why     *Why   // details where Code is not OK; nil where there are none
+	// Begun is for a Fetch that failed: the fetch had begun, so what was offered for its request under its keys is
+	// given up. A fetch that was still waiting leaves the offers in place.
 	Begun bool
 }
 
-// Return gives back the memory of a command whose Deliver said Held. Once only.
+// Return gives back the memory of a command after a Deliver that said Held. Return is emitted once only.
 type Return struct{ Ticket Ticket }
 
-// Observe is a typed fact for metrics, logs and oracles. A driver may drop it.
+// Observe is a typed fact for metrics, logs and oracles. A driver may drop an Observe.
 type Observe struct {
 	Fact  Fact
 	Code  Code
 	Count uint32
-	ID    uint64 // what Fact says
+	ID    uint64 // the meaning depends on Fact
 	Peer  Incarnation
-	Why   *Why // of what failed; nil where there is no more to say
+	Why   *Why // details of a failure; nil where there are none
 }
 
 func (*Open) isEffect()     {}

@@ -1,7 +1,7 @@
 package effects
 
-// Effects collects what one step wants done, in order. The zero value is ready;
-// a driver reuses one for all steps, so that a steady state allocates nothing.
+// Effects collects the effects of one step, in order. The zero value is ready to use. A driver reuses one Effects for
+// all steps, so that a steady state allocates nothing.
 type Effects struct {
 	order []slot
 
@@ -27,14 +27,15 @@ type Effects struct {
 
 	marks []Mark
 
-	// Arenas behind the spans of the effects above. A span keeps pointing at
-	// the array it was cut from, so growth never invalidates it.
+	// Arenas behind the spans of the effects above. A span keeps pointing at the array from which it was cut, so growth
+	// of an arena never invalidates a span.
 	bytes []byte
 	pages []Page
 	pairs []Pair
 	moves []CopyPair
 }
 
+// A kind says in which slice of Effects an effect is.
 type kind uint8
 
 const (
@@ -59,12 +60,13 @@ const (
 	kindStore
 )
 
+// A slot is the position of one effect: its kind and its index in the slice of that kind.
 type slot struct {
 	kind  kind
 	index uint32
 }
 
-// Reset forgets all effects and keeps the memory.
+// Reset removes all effects and keeps the memory for the next step.
 func (o *Effects) Reset() {
 	o.order = o.order[:0]
 	o.opens, o.closes, o.sends, o.posts = o.opens[:0], o.closes[:0], o.sends[:0], o.posts[:0]
@@ -77,7 +79,7 @@ func (o *Effects) Reset() {
 	o.bytes, o.pages, o.pairs, o.moves = o.bytes[:0], o.pages[:0], o.pairs[:0], o.moves[:0]
 }
 
-// Len is the number of effects, marks not counted.
+// Len returns the number of effects; marks are not counted.
 func (o *Effects) Len() int { return len(o.order) }
 
 // At returns effect i as a pointer that is valid until Reset.
@@ -126,18 +128,19 @@ func (o *Effects) At(i int) Effect {
 	panic("BUG: effect of unknown kind")
 }
 
-// Marks are the coverage marks of this step.
+// Marks returns the coverage marks of this step.
 func (o *Effects) Marks() []Mark { return o.marks }
 
-// Mark notes a coverage mark.
+// Mark records a coverage mark.
 func (o *Effects) Mark(m Mark) { o.marks = append(o.marks, m) }
 
+// add appends to the order the newest effect of a kind, of which there are now n.
 func (o *Effects) add(k kind, n int) {
 	o.order = append(o.order, slot{kind: k, index: uint32(n - 1)})
 }
 
-// Each method below appends one effect. Spans given to them are copied into
-// arenas, except those made by Body, Pages and Pairs, which are there already.
+// Each method below appends one effect. Slices in its arguments are copied into the arenas, except bodies made with
+// Arena and Cut, which are in the arena already, and the Bytes of a Store.
 
 // Open appends an Open.
 func (o *Effects) Open(e Open) { o.opens = append(o.opens, e); o.add(kindOpen, len(o.opens)) }
@@ -148,7 +151,7 @@ func (o *Effects) Close(c Conn) {
 	o.add(kindClose, len(o.closes))
 }
 
-// Send appends a Send. Its Body must come from Arena and Cut; the pages that it carries are copied.
+// Send appends a Send. Its Body must come from Arena and Cut; the list of pages that it carries is copied.
 func (o *Effects) Send(e Send) {
 	e.Carries = o.CopyPages(e.Carries)
 	o.sends = append(o.sends, e)
@@ -190,7 +193,7 @@ func (o *Effects) Revoke(g GrantID) {
 	o.add(kindRevoke, len(o.revokes))
 }
 
-// Transfer appends a Transfer; its Pairs and the pages that it gathers are copied.
+// Transfer appends a Transfer; its Pairs and the pages of its Gather are copied.
 func (o *Effects) Transfer(e Transfer) {
 	start := len(o.pairs)
 	o.pairs = append(o.pairs, e.Pairs...)
@@ -209,7 +212,7 @@ func (o *Effects) Copy(e Copy) {
 	o.add(kindCopy, len(o.copies))
 }
 
-// Store appends a Store; its Bytes stay where they are.
+// Store appends a Store; its Bytes are not copied.
 func (o *Effects) Store(e Store) { o.stores = append(o.stores, e); o.add(kindStore, len(o.stores)) }
 
 // Cancel appends a Cancel.
@@ -250,22 +253,22 @@ func (o *Effects) Observe(e Observe) {
 	o.add(kindObserve, len(o.observes))
 }
 
-// Arena returns the byte arena to append a body to; Cut takes the result back and
-// returns the body alone:
+// Arena returns the byte arena, to which the caller appends a body. Cut takes the result back and returns the body
+// alone:
 //
 //	body := out.Cut(message.Append(out.Arena()))
 //
-// Between the two nothing else may use the arena.
+// Between the two calls nothing else may use the arena.
 func (o *Effects) Arena() []byte { return o.bytes }
 
-// Cut ends what Arena began.
+// Cut completes what Arena began and returns the bytes that were appended.
 func (o *Effects) Cut(b []byte) []byte {
 	start := len(o.bytes)
 	o.bytes = b
 	return b[start:len(b):len(b)]
 }
 
-// CopyPages copies pages into the arena.
+// CopyPages copies pages into the arena and returns the copy.
 func (o *Effects) CopyPages(pages []Page) []Page {
 	if len(pages) == 0 {
 		return nil
@@ -275,8 +278,8 @@ func (o *Effects) CopyPages(pages []Page) []Page {
 	return o.pages[start:len(o.pages):len(o.pages)]
 }
 
-// Scribble overwrites every span with garbage, to expose a driver or machine that
-// kept one. Only the simulator and tests call it, before Reset.
+// Scribble overwrites every span with garbage, to expose a driver or machine that kept one. Only the simulator and
+// tests call it, before Reset.
 func (o *Effects) Scribble() {
 	if len(o.bytes) > 0 {
 		o.bytes[0] = 0xDB

@@ -2,25 +2,31 @@ package effects
 
 import "iter"
 
-// A Gather says of which pages of ours each page of a transfer is put together: a chunk of layers that lie in pages of
-// their own. Zero: each is one page. Pages[i*Layers+l] is layer l of pair i, whose Local is layer 0 with the Length of
-// all. A layer's page consists of Stripes parts of one size, such as its keys and its values; in the peer's page the
-// first ones of all layers come first, in the layers' order, then the second ones.
+// A Gather says from which local pages each page of a transfer is assembled: the layers of a chunk, each in a page of
+// its own. The zero value means that each page of the transfer is one local page.
+//
+// Pages[i*Layers+l] is layer l of pair i. The Local of that pair is the page of layer 0 with the Length of all layers
+// together. The page of a layer consists of Stripes parts of equal size, such as its keys and its values. In the peer's
+// page the first parts of all layers come first, in the order of the layers, and then the second parts.
+//
+// Example: with 2 layers and 2 stripes, the peer's page holds keys of layer 0, keys of layer 1, values of layer 0,
+// values of layer 1.
 type Gather struct {
 	Pages   []Page
 	Layers  uint32
 	Stripes uint32
 }
 
-// A Piece is bytes of a page of ours, and where in the peer's page they belong.
+// A Piece is a range of bytes of a local page and its position in the peer's page.
 type Piece struct {
-	Page  Page // with its own valid bytes
-	From  uint32
-	At    uint32
-	Bytes uint32
+	Page  Page   // with its own valid bytes
+	From  uint32 // offset in Page, in bytes
+	At    uint32 // offset in the peer's page, in bytes
+	Bytes uint32 // length in bytes
 }
 
-// Pieces are those of a transfer's pair i, in the order of the peer's page, each byte of which is of one.
+// Pieces returns the pieces of a transfer's pair i, in the order of the peer's page. Together they cover each byte of
+// the page exactly once.
 func (g *Gather) Pieces(i int, pair *Pair) iter.Seq[Piece] {
 	return func(yield func(Piece) bool) {
 		if g.Layers == 0 {
@@ -40,8 +46,8 @@ func (g *Gather) Pieces(i int, pair *Pair) iter.Seq[Piece] {
 	}
 }
 
-// Fits says whether a gather is one of these pairs: of so many pages, each of a share of its pair's bytes that its
-// stripes divide.
+// Fits reports whether the gather matches the pairs: there are Layers pages for each pair, each page has an equal share
+// of the pair's bytes, and the stripes divide that share.
 func (g *Gather) Fits(pairs []Pair) bool {
 	if g.Layers == 0 {
 		return g.Stripes == 0 && len(g.Pages) == 0

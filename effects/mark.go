@@ -6,15 +6,17 @@ import (
 	"strings"
 )
 
-// Mark is a coverage mark: it stands for a rare path through the machine, and a campaign of the simulator must have
-// taken that path. It decides nothing.
+// Mark is a coverage mark: it stands for a rare path through a machine, and a campaign of the simulator must have taken
+// that path. A mark has no influence on decisions.
 type Mark uint16
 
-// MarksPerSet is the largest number of marks of one set.
+// MarksPerSet is the largest number of marks in one set.
 const MarksPerSet = 64
 
-// NewMarks returns a set of marks. S is a struct of which each field is a Mark; adding a field declares a mark, whose
-// name follows from the field's ([NameMarks]). Fields are numbered in order. set tells the sets of a machine apart.
+// NewMarks returns a set of marks. S is a struct whose fields all have the type Mark; adding a field declares a mark,
+// with a name that follows from the name of the field ([NameMarks]). The fields are numbered in order. The number set
+// distinguishes the sets of a machine. NewMarks panics if S has more than MarksPerSet fields or a field of another
+// type.
 //
 // Example:
 //
@@ -40,13 +42,15 @@ func NewMarks[S any](set int) (marks S) {
 	return marks
 }
 
-// A NamedMark is a mark and its name, which is the name of its set, a slash, and its field's name in lower case.
+// A NamedMark is a mark and its name: the name of its set, a slash, and the name of its field in lower case with
+// dashes.
 type NamedMark struct {
 	Mark Mark
 	Name string
 }
 
-// NameMarks appends the marks of a set that NewMarks returned: field ReplyOverdue of set "put" is "put/reply-overdue".
+// NameMarks appends to all the marks of a set that NewMarks returned: field ReplyOverdue of set "put" becomes
+// "put/reply-overdue".
 func NameMarks(all []NamedMark, name string, set any) []NamedMark {
 	for field := range strings.FieldsSeq(strings.Trim(fmt.Sprintf("%+v", set), "{}")) {
 		var x NamedMark

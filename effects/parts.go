@@ -2,18 +2,18 @@ package effects
 
 import "encoding/binary"
 
-// A body of a channel whose Framing is Parts is several frames in one: each behind its length.
+// On a channel whose Framing is Parts, a body is the concatenation of several frames, each preceded by its length.
 
-// partHead is the length of a part: 4 bytes, big-endian.
+// partHead is the size of the length before a part: 4 bytes, big-endian.
 const partHead = 4
 
-// AppendPart appends a part to a body.
+// AppendPart appends a part to a body and returns the extended body.
 func AppendPart(body, part []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(body, uint32(len(part))), part...)
 }
 
-// CutPart takes the first part off a body; not ok if none is left, or what is left is no part. The part is the body's
-// memory.
+// CutPart splits the first part off a body, and reports false if the body is empty or does not begin with a whole part.
+// The returned slices share the memory of the body.
 func CutPart(body []byte) (part, rest []byte, ok bool) {
 	if len(body) < partHead {
 		return nil, body, false

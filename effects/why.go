@@ -7,47 +7,48 @@ import (
 	"unicode/utf8"
 )
 
-// A Why says what the code of an outcome leaves open: whom it was about, how far things were, what both ends have
-// there, and what the peer says of it. A machine makes one only where something failed, and nobody changes it
-// afterwards: a driver may keep it. It is for people. No machine ever reads one to decide anything.
+// A Why explains what the code of an outcome leaves open: which peer was involved, how far the operation was, what both
+// ends have configured, and what the peer says about it. A machine makes a Why only where something failed, and nothing
+// changes it afterwards, so a driver may keep it. A Why is for people: no machine ever reads one to decide anything.
 //
-// Nothing in it is a secret: no name of a life beyond its first 4 bytes leaves a node in one, no grant and no token.
+// A Why contains no secret: of an incarnation's name at most the first 4 bytes leave a node in a Why, and no grant and
+// no token.
 type Why struct {
-	Addr   Addr        // where the peer listens; empty where it called us, or where there is none
-	Name   string      // what a peer that called us calls itself: its word, and no proof of who it is
-	Peer   Incarnation // its life, where that is known
-	Stage  Stage       // how far it was
-	Field  string      // what does not fit, as the configuration or the message calls it
-	Ours   string      // what it is here, or what would have been taken
-	Theirs string      // what it is there, or what was given
-	Said   string      // the peer's own words, as Words leaves them
+	Addr   Addr        // where the peer listens; empty where the peer called us, or where there is no peer
+	Name   string      // what a peer that called us calls itself: a claim, and no proof of identity
+	Peer   Incarnation // the peer's incarnation, where that is known
+	Stage  Stage       // how far the operation was
+	Field  string      // the field that does not fit, under its name in the configuration or the message
+	Ours   string      // the value at this rank, or the value that would have been accepted
+	Theirs string      // the value at the peer, or the value that was given
+	Said   string      // the peer's own text, sanitized by Words
 	Remedy string      // what helps, where RemedyOf the code would not say it
 }
 
 // Stage is how far a command or a peer's request was.
 type Stage uint8
 
-// Stages.
+// The stages.
 const (
-	StageNone     Stage = iota // not said
-	StageCommand               // the command itself: nobody else had part in it
+	StageNone     Stage = iota // not stated
+	StageCommand               // the command itself; no peer was involved
 	StageMemory                // waiting for pages of this node
 	StageConnect               // a connection to the peer
 	StageHello                 // the first message of the handshake
-	StagePlane                 // a data plane that both ends have
+	StagePlane                 // selecting a data plane that both ends have
 	StageBuffers               // the last message of the handshake
-	StageAsk                   // asking for pages: AllocRequest
+	StageAsk                   // requesting pages: AllocRequest
 	StageOffer                 // offering pages to be read: PullReadyNotif
-	StageTransfer              // bytes on their way
-	StageCommit                // the word that they have arrived
+	StageTransfer              // bytes in flight
+	StageCommit                // reporting that the bytes have arrived
 	StageScatter               // the engine's device code
-	StageProxy                 // telling the proxy
+	StageProxy                 // notifying the proxy
 	StageLink                  // between requests
-	StageEnd                   // telling how a request ended
+	StageEnd                   // reporting how a request ended
 	stageEnd
 )
 
-// stageNames are stable: they stand in logs and JSON.
+// stageNames are stable: they appear in logs and JSON.
 //
 //kvferry:table
 var stageNames = [stageEnd]string{
@@ -63,7 +64,7 @@ func (s Stage) String() string {
 	return "invalid"
 }
 
-// remedies say what helps where nothing more is known than the code. They are those of docs/errors.md, in short.
+// remedies say what helps where nothing more than the code is known. They are those of docs/errors.md, in short.
 //
 //kvferry:table
 var remedies = [CodeCount]string{
@@ -92,7 +93,8 @@ var remedies = [CodeCount]string{
 	NotSent:      "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash",
 }
 
-// RemedyOf says what helps where nothing more is known than the code. It is empty where there is nothing to do.
+// RemedyOf returns what helps where nothing more than the code is known, or an empty text where nothing needs to be
+// done.
 func RemedyOf(c Code) string {
 	if int(c) < len(remedies) {
 		return remedies[c]
@@ -100,8 +102,8 @@ func RemedyOf(c Code) string {
 	return ""
 }
 
-// Who names the peer in one word: where it listens, else what it calls itself, else its life; empty where there is
-// none.
+// Who returns a short name of the peer: the address on which the peer listens, else the name that the peer gives
+// itself, else the start of its incarnation. It returns an empty text if the Why names no peer.
 func (w *Why) Who() string {
 	switch {
 	case w.Addr.Host != "":
@@ -114,8 +116,8 @@ func (w *Why) Who() string {
 	return ""
 }
 
-// Facts is all but who it was and what to do, in one line: the stage, the field with both values, the peer's words. It
-// may be empty.
+// Facts returns, in one line, the stage, the field with both values, and the peer's own text, but neither the peer's
+// name nor the remedy. The result may be empty.
 func (w *Why) Facts() string {
 	var parts []string
 	if w.Field != "" || w.Ours != "" || w.Theirs != "" {
@@ -135,8 +137,9 @@ func (w *Why) Facts() string {
 	return text
 }
 
-// Reason is what a peer is told of it: the field with both values, and what helps unless that is what helps with the
-// code, which it knows. It has at most WordsMax bytes, and none where the code says it all.
+// Reason returns the text that is sent to a peer: the field with both values, and the Remedy of this Why. The remedy
+// that follows from the code alone is left out, because the peer knows it. The text has at most WordsMax bytes, and is
+// empty where the code says everything.
 func (w *Why) Reason() []byte {
 	text := []byte(join(w.values(" here", " there"), "; ", w.Remedy))
 	if plain(text) {
@@ -145,8 +148,8 @@ func (w *Why) Reason() []byte {
 	return []byte(Words(text))
 }
 
-// values names the field, and what it is. Where no peer had part in it there is no here and there, only what was given
-// and what is wanted.
+// values returns the field and its values. Where no peer was involved, here and there are empty, and the text names
+// only what was given and what is wanted.
 func (w *Why) values(here, there string) string {
 	switch {
 	case w.Ours == "" && w.Theirs == "":
@@ -161,7 +164,8 @@ func (w *Why) values(here, there string) string {
 	return join(w.Field, " is ", w.Ours+here+", "+w.Theirs+there)
 }
 
-// Text is one line: who, Facts, and what helps.
+// Text returns one line: the peer, the Facts and the remedy. Where the Why has no Remedy, the remedy of the code is
+// used.
 func (w *Why) Text(c Code) string {
 	remedy := w.Remedy
 	if remedy == "" {
@@ -170,7 +174,7 @@ func (w *Why) Text(c Code) string {
 	return join(join(w.Who(), ", ", w.Facts()), "; ", remedy)
 }
 
-// join puts a separator between two texts of which neither is empty.
+// join puts the separator between two texts if neither is empty.
 func join(a, separator, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -178,7 +182,7 @@ func join(a, separator, b string) string {
 	return a + separator + b
 }
 
-// String is host:port, as a URL has it.
+// String returns host:port as in a URL: an IPv6 host is in brackets.
 func (a Addr) String() string {
 	host := a.Host
 	if strings.Contains(host, ":") {
@@ -187,11 +191,11 @@ func (a Addr) String() string {
 	return host + ":" + strconv.Itoa(int(a.Port))
 }
 
-// WordsMax bounds what is kept, and told, of a peer's words, in bytes.
+// WordsMax bounds the part of a peer's text that is kept and reported, in bytes.
 const WordsMax = 240
 
-// Words is what a peer says of itself or of a failure, fit to be shown: one line, nothing that is not printed, at most
-// WordsMax bytes. It is never more than that: nothing follows from it.
+// Words returns a peer's text about itself or about a failure in a form that is safe to show: one line of printable
+// characters, at most WordsMax bytes. The text is for people only: no decision depends on it.
 func Words(b []byte) string {
 	if plain(b) {
 		return string(b)
@@ -212,8 +216,8 @@ func Words(b []byte) string {
 	return s.String()
 }
 
-// plain says whether Words leaves a text as it is because it is short and has nothing but what ASCII prints, as nearly
-// all have.
+// plain reports whether Words would return the text unchanged because the text is short and consists of printable
+// ASCII, as nearly all texts do.
 func plain(b []byte) bool {
 	if len(b) > WordsMax {
 		return false
@@ -226,12 +230,12 @@ func plain(b []byte) bool {
 	return true
 }
 
-// printable says whether a rune is shown as itself, alone, in any terminal.
+// printable reports whether a rune is shown as itself, alone, in any terminal.
 func printable(r rune) bool {
 	return r != utf8.RuneError && strconv.IsPrint(r) && (r < 0x80 || !confusing(r))
 }
 
-// confusing says whether a rune turns the direction of text, joins others, or has no width.
+// confusing reports whether a rune changes the direction of text, joins other runes, or has no width.
 func confusing(r rune) bool {
 	return r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff
 }

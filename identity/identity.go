@@ -1,13 +1,18 @@
-// Package identity is who a peer is: names and tokens that one incarnation of a rank makes for each of its peers alone,
-// out of a key that nobody else has.
+// Package identity derives the names and tokens by which the ranks know each other. One incarnation of a rank makes
+// them for each of its peers separately, from a key that only this incarnation has.
 //
-// No two peers of a rank know it by the same name. The name that it has for a peer is drawn from its key and from who
-// that peer is, and is told to that peer only; every message names both ends. So whoever names both is one of the two:
-// a name that a peer knows, or that stands in a log, is of no use at any other rank, and not at the same one in
-// another's name either. On a data plane a peer proves besides that the handshake gave it the plane's token, without
-// showing it.
+// No two peers of a rank know it by the same name. The rank's name for use with a peer is derived from the rank's key
+// and from the identity of that peer, and is sent to that peer only; every message names both ends. A sender that names
+// both ends correctly is therefore one of the two ranks: a name that a peer knows, or that appears in a log, is useless
+// at every further rank, and is useless at the same rank in the name of another peer (M2). On a data plane, a peer
+// proves besides that the handshake gave it the plane's token, without revealing the token.
 //
-// This is no encryption. Whoever can read the messages between two ranks has their names, and can speak as either.
+// Example: rank A connects to rank B and introduces itself by a.To(B's address). B answers with b.For(that name). From
+// then on each message from A to B has these two names, and B gives A's link the token b.Token(plane, A's name, B's
+// name).
+//
+// This is not encryption. A process that can read the messages between two ranks has their names, and can speak as
+// either rank.
 package identity
 
 import (
@@ -18,35 +23,36 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Key is the secret of one life of one rank: 32 random bytes, never told to anybody.
+// A Key is the secret of one incarnation of a rank: 32 random bytes that never leave the rank.
 type Key [32]byte
 
-// KeyOf is the key of a seed, for simulators and tests: who knows the seed knows the key.
+// KeyOf returns the key that belongs to a seed, for simulators and tests. The seed must be kept as secret as the key.
 func KeyOf(seed uint64) Key {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], seed)
 	return sha256.Sum256(append([]byte("kvferry key of a seed"), b[:]...))
 }
 
-// A Token is the secret by which one peer proves itself to one data plane, and the plane to it.
+// A Token is the secret by which one peer and one data plane authenticate to each other.
 type Token [16]byte
 
-// Life is the public identity of the life: the same for everybody who may see it, and no name that any peer takes.
+// Life returns the public identity of the incarnation. This identity is the same for all observers, and no peer accepts
+// it as a name.
 func (k Key) Life() effects.Incarnation { return k.mac("life") }
 
-// Buffer is the wire identity of the life's pool.
+// Buffer returns the wire identity of the incarnation's pool.
 func (k Key) Buffer() [16]byte { return k.mac("buffer") }
 
-// Device is the wire identity of the life's second pool, where it has one for what peers share.
+// Device returns the wire identity of the incarnation's second pool, where it has one for the chunks that peers share.
 func (k Key) Device() [16]byte { return k.mac("device buffer") }
 
-// Words are secrets for a machine: the i-th pair of them.
+// Words returns the i-th pair of secret numbers for a machine.
 func (k Key) Words(i uint8) (uint64, uint64) {
 	b := k.mac("words", []byte{i})
 	return binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
 }
 
-// To is our name for a peer that we call, by its address.
+// To returns the local rank's name for a peer that it connects to, derived from the peer's address.
 func (k Key) To(host string, init, alloc uint16) effects.Incarnation {
 	var ports [4]byte
 	binary.LittleEndian.PutUint16(ports[:], init)
@@ -54,40 +60,42 @@ func (k Key) To(host string, init, alloc uint16) effects.Incarnation {
 	return k.name(k.mac("to", []byte(host), ports[:]))
 }
 
-// For is our name for a peer that called us, by the name that it has for us.
+// For returns the local rank's name for a peer that connected to it, derived from the peer's own name.
 func (k Key) For(peer effects.Incarnation) effects.Incarnation { return k.name(k.mac("for", peer[:])) }
 
-// shown is how much of a name tells whose it is, to everybody.
+// shown is the number of bytes at the start of a name that are public and identify the incarnation.
 const shown = 4
 
-// name begins a name as all names of the life do, so that people find them in the logs of both ends. The other 96 bits
-// are the secret.
+// name gives a secret the public beginning that all names of the incarnation share, so that people find the names in
+// the logs of both ends. The remaining 96 bits are secret.
 func (k Key) name(secret [16]byte) effects.Incarnation {
 	life := k.Life()
 	copy(secret[:shown], life[:])
 	return secret
 }
 
-// OneLife says whether two names begin alike: of one life, as they say. It proves nothing.
+// OneLife reports whether two names have the same public beginning, which says that they belong to one incarnation. The
+// comparison proves nothing, because a peer can copy the beginning.
 func OneLife(a, b effects.Incarnation) bool { return [shown]byte(a[:shown]) == [shown]byte(b[:shown]) }
 
-// Token is what peer, to whom we are us, proves itself with on the data plane of a name.
+// Token returns the token with which peer authenticates on the named data plane; us is the local rank's name for use
+// with that peer.
 func (k Key) Token(plane string, peer, us effects.Incarnation) Token {
 	return k.mac("token", []byte(plane), peer[:], us[:])
 }
 
-// Prove shows to a holder of the token that its sender has it, too, and says these parts. what tells one kind of
-// message from another.
+// Prove returns a value that shows to another holder of the token that the sender has the token and sent these parts.
+// The text what separates the kinds of messages.
 func (t Token) Prove(what string, parts ...[]byte) [16]byte { return mac(t[:], what, parts) }
 
-// Same compares two secrets in a time that tells nothing of them.
+// Same compares two secrets in constant time, so that the duration reveals nothing about them.
 func Same(a, b [16]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
 func (k Key) mac(what string, parts ...[]byte) [16]byte { return mac(k[:], what, parts) }
 
-// mac is HMAC-SHA256, cut to 16 bytes, over parts each of which follows its length: no two lists of parts read the
-// same. It is written out because a step makes some: where the parts are as short as they always are, nothing of it is
-// allocated.
+// mac is HMAC-SHA256, truncated to 16 bytes, over parts that are each preceded by their length, so that no two lists of
+// parts have the same encoding. The code is written out because a step computes several values: with parts as short as
+// they always are, mac allocates nothing.
 func mac(key []byte, what string, parts [][]byte) [16]byte {
 	if len(key) > sha256.BlockSize {
 		panic("BUG: a key longer than a block")

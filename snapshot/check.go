@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Fields are the fields of all structs that a walk from a value of type root reaches,
-// each with the type that it is of: not what is behind a field that clones share or that
-// is zero in them, nor behind a type with a rule that says so.
+// Fields returns the fields of all structs that a walk from a value of type root reaches, each with the struct type
+// that contains it. The walk does not go behind fields that clones share or that are zero in clones, or behind types
+// with a rule that says so.
 func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.StructField] {
 	return func(yield func(reflect.Type, reflect.StructField) bool) {
 		seen := map[reflect.Type]bool{}
@@ -46,7 +46,7 @@ func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.Struc
 	}
 }
 
-// areOf is what values of an interface can be, as its rule says.
+// areOf returns the types that values of an interface can have, according to its rule.
 func (w *Walker) areOf(t reflect.Type) []reflect.Type {
 	if r := w.find(t); r != nil {
 		return r.Are
@@ -54,22 +54,22 @@ func (w *Walker) areOf(t reflect.Type) []reflect.Type {
 	return nil
 }
 
-// apart says whether what f reaches is none of the tree.
+// apart reports whether what f reaches is not part of the tree.
 func (w *Walker) apart(f *reflect.StructField) bool {
 	word := wordOf(f)
 	r := w.words[word]
 	return word == tagShare || word == tagScratch || r != nil && r.Copy != Deep
 }
 
-// own says whether clones have values of t to themselves.
+// own reports whether each clone has its own values of t.
 func (w *Walker) own(t reflect.Type) bool {
 	r := w.find(t)
 	return r == nil || r.Copy == Deep
 }
 
-// Check lists what is wrong with the tags of what a walk from root reaches: words that
-// nobody knows, words that say how to hash what a rule for the type says too, and values
-// that no clone can have to itself. It is for a test of the types' owner.
+// Check returns the errors in the tags of what a walk from root reaches: unknown words, words that say how to hash what
+// a rule for the type also says, and values of which no clone can have its own copy. It is for a test of the package
+// that owns the types.
 func (w *Walker) Check(root reflect.Type) []string {
 	var faults []string
 	lives := map[reflect.Type]int{}
@@ -103,7 +103,7 @@ func (w *Walker) Check(root reflect.Type) []string {
 	return faults
 }
 
-// unclonable finds the first type in t, structs aside, of which no clone can have its own.
+// unclonable returns the first type within t, structs excepted, of which no clone can have its own value.
 func (w *Walker) unclonable(t reflect.Type) (reflect.Type, bool) {
 	for {
 		if !w.own(t) {

@@ -7,15 +7,16 @@ import (
 	"unsafe"
 )
 
-// A plan says where in a value of one type something must be done after its memory
-// was copied as it is.
+// A plan lists the places in a value of one type that must be treated after the memory of the value was copied
+// unchanged.
 type plan struct {
 	typ   reflect.Type
 	size  uintptr
-	plain bool // no pointer in it
+	plain bool // there is no pointer in it
 	fixes []fix
 }
 
+// fixOp is the kind of treatment that a part of a copied value needs.
 type fixOp uint8
 
 const (
@@ -26,6 +27,7 @@ const (
 	fixInterface
 )
 
+// A fix is a part of a copied value that must be treated.
 type fix struct {
 	at    uintptr
 	op    fixOp
@@ -34,17 +36,18 @@ type fix struct {
 	elem  *plan // of a slice, a pointer or a map
 	are   []reflect.Type
 	made  made
-	nul   any // a nil pointer to typ: with an address instead, it is what stands there
+	nul   any // a nil *typ; with an address put in its place it becomes a pointer to a value of typ
 }
 
-// in is what stands at the field's place; as reflect.NewAt gives it, which looks for the pointer's type each time.
+// in returns the value at the field's address. It does the same as reflect.NewAt, which looks up the pointer type in
+// each call.
 func (f *fix) in(at unsafe.Pointer) reflect.Value {
 	v := f.nul
-	(*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1] = at // An interface is its type and, if that is a pointer, the pointer.
+	(*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1] = at // An interface that holds a pointer is its type and the pointer.
 	return reflect.ValueOf(v).Elem()
 }
 
-// zero empties the field. What most are has a quicker way than that for any type.
+// zero empties the field. The most frequent kinds have a faster path than the general one.
 func (f *fix) zero(at unsafe.Pointer) {
 	switch {
 	case f.plain:
@@ -56,28 +59,28 @@ func (f *fix) zero(at unsafe.Pointer) {
 	}
 }
 
-// made are slices with pointers in them that clones over each other have for one field.
+// made holds the slices with pointers that clones over each other use for one field.
 type made struct {
 	slices []reflect.Value
 	taken  int
 }
 
-// header is a slice as it lies in memory.
+// header is the layout of a slice in memory.
 type header struct {
 	data     unsafe.Pointer
 	len, cap int
 }
 
-// Clone returns a copy of *from. Slices of the copy have no spare room, so that
-// appending to one never reaches memory of the other.
+// Clone returns a copy of *from. Slices of the copy have no spare capacity, so appending to one never changes memory of
+// the original or of another clone.
 func Clone[T any](w *Walker, from *T) *T {
 	w.over = false
 	w.arena.begin()
 	return clone(w, new(T), from)
 }
 
-// CloneOver is Clone in the memory of old: what it returned last with this walker, which nobody uses any more. Nil is
-// none yet.
+// CloneOver is like Clone, but reuses the memory of old, which must be the last result of CloneOver with this walker
+// and must not be in use any more. A nil old means that there is no such result yet.
 func CloneOver[T any](w *Walker, old, from *T) *T {
 	if old == nil {
 		old = new(T)
@@ -102,16 +105,18 @@ func clone[T any](w *Walker, to, from *T) *T {
 	return to
 }
 
+// plan returns the plan for values of type t, and compiles it if necessary.
 func (w *Walker) plan(t reflect.Type) *plan {
 	if p := w.plans[t]; p != nil {
 		return p
 	}
 	p := &plan{typ: t, size: t.Size(), plain: plain(t)}
-	w.plans[t] = p // before its parts: types may be recursive through pointers
+	w.plans[t] = p // before its parts are compiled, because types may be recursive through pointers
 	w.addFixes(p, nil, nil, t, 0)
 	return p
 }
 
+// addFixes appends to p the fixes for a value of type t at offset at.
 func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	add := func(f fix) {
 		f.at, f.typ, f.nul = at, t, reflect.Zero(reflect.PointerTo(t)).Interface()
@@ -141,7 +146,7 @@ func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructFiel
 			before := len(p.fixes)
 			w.addFixes(p, nil, nil, t.Elem(), at+uintptr(i)*t.Elem().Size())
 			if len(p.fixes) == before {
-				return // Plain elements.
+				return // The elements are plain.
 			}
 		}
 	case reflect.Slice:
@@ -157,11 +162,11 @@ func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructFiel
 		add(fix{op: fixInterface, are: r.Are})
 	case reflect.Chan, reflect.UnsafePointer:
 		panic(fmt.Sprintf("BUG: a value of type %s is no plain tree", t))
-	default: // Numbers; strings and functions never change.
+	default: // Numbers are copied already; strings and functions never change.
 	}
 }
 
-// mend makes the copy at to independent of what it was copied from.
+// mend makes the copy at to independent of the original.
 func (w *Walker) mend(p *plan, to unsafe.Pointer) {
 	for i := range p.fixes {
 		f := &p.fixes[i]
@@ -187,7 +192,7 @@ func (w *Walker) mend(p *plan, to unsafe.Pointer) {
 	}
 }
 
-// mendSlice copies the elements of a slice that has some.
+// mendSlice copies the elements of a slice that is not empty.
 func (w *Walker) mendSlice(f *fix, s *header) {
 	size, n := f.elem.size, s.len
 	if f.elem.plain {
@@ -210,7 +215,7 @@ func (w *Walker) mendSlice(f *fix, s *header) {
 	}
 }
 
-// room is a slice of n for a field.
+// room returns a slice of at least n elements for a field.
 func (w *Walker) room(f *fix, n int) reflect.Value {
 	if !w.over {
 		return reflect.MakeSlice(f.typ, n, n)
@@ -228,8 +233,8 @@ func (w *Walker) room(f *fix, n int) reflect.Value {
 	return m.slices[m.taken-1]
 }
 
-// holds says what kind of pointer is in the interface at p, which of those that it can be, and where in the interface
-// the pointer itself stands; nil if none is.
+// holds returns the pointer type in the interface at p, the address of the pointer within the interface, and the index
+// of the type in are, and returns nil if the interface is nil. It panics if are does not list the type.
 func holds(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (is reflect.Type, held *unsafe.Pointer, nth int) {
 	v := reflect.NewAt(t, p).Elem()
 	if v.IsNil() {
@@ -239,13 +244,13 @@ func holds(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (is reflect.Typ
 	if nth = slices.Index(are, is); nth < 0 || is.Kind() != reflect.Pointer {
 		panic(fmt.Sprintf("BUG: an interface of type %s needs a rule that names %s to be cloned or hashed", t, is))
 	}
-	return is, &(*[2]unsafe.Pointer)(p)[1], nth // An interface is its type and, if that is a pointer, the pointer.
+	return is, &(*[2]unsafe.Pointer)(p)[1], nth // An interface that holds a pointer is its type and the pointer.
 }
 
-// none is what empty slices point to: they are not nil.
+// none is what empty slices that are not nil point to.
 var none uint64
 
-// copyPointer copies what p points to; a pointer met before gives the copy made then.
+// copyPointer copies the value to which p points. For a pointer that was met before it returns the copy made then.
 func (w *Walker) copyPointer(elem *plan, p unsafe.Pointer) unsafe.Pointer {
 	if p == nil {
 		return nil
@@ -261,6 +266,7 @@ func (w *Walker) copyPointer(elem *plan, p unsafe.Pointer) unsafe.Pointer {
 	return to
 }
 
+// mendMap copies a map and its values.
 func (w *Walker) mendMap(f *fix, at unsafe.Pointer) {
 	v := reflect.NewAt(f.typ, at).Elem()
 	if v.IsNil() {
@@ -276,8 +282,7 @@ func (w *Walker) mendMap(f *fix, at unsafe.Pointer) {
 	v.Set(made)
 }
 
-// plain says whether values of t hold no pointer, so that the collector need not know
-// their memory.
+// plain reports whether values of t hold no pointer, so that the garbage collector need not scan their memory.
 func plain(t reflect.Type) bool {
 	//exhaustive:ignore
 	switch t.Kind() {
@@ -298,19 +303,19 @@ func plain(t reflect.Type) bool {
 	}
 }
 
-// arena cuts the memory of one clone's plain slices out of one piece, as large as the
-// clone before needed.
+// An arena cuts the memory of one clone's plain slices out of one allocation, as large as the preceding clone needed.
 type arena struct {
 	words []uint64
 	taken int
 }
 
+// begin allocates memory for a new clone.
 func (a *arena) begin() {
 	a.words = make([]uint64, 0, max(256, a.taken+a.taken/8))
 	a.taken = 0
 }
 
-// again begins a clone in the memory of the one before.
+// again begins a clone in the memory of the preceding clone.
 func (a *arena) again() {
 	if a.taken > cap(a.words) {
 		a.begin()
@@ -318,6 +323,7 @@ func (a *arena) again() {
 	a.words, a.taken = a.words[:0], 0
 }
 
+// take returns memory for the given number of bytes.
 func (a *arena) take(bytes uintptr) unsafe.Pointer {
 	n := int(bytes+7) / 8
 	a.taken += n

@@ -1,25 +1,29 @@
-// Package snapshot copies, hashes and tells state that is a plain tree: structs, arrays, slices,
-// strings, maps with few entries, and pointers that may meet again. Nothing that is
-// copied needs a method for it; what the types say is compiled once into plans.
+// Package snapshot copies, hashes and describes the state of a machine. The state must be a plain tree: structs,
+// arrays, slices, strings, maps with few entries, and pointers, several of which may point to the same value. A type
+// needs no method for this: its structure is compiled once into a plan.
 //
 //	w := snapshot.New(rules...)
 //	copy := snapshot.Clone(w, &state)      // shares nothing that can change
-//	h := snapshot.Hash(w, &state)          // equal states give equal numbers
+//	h := snapshot.Hash(w, &state)          // equal states have equal hashes
 //	b := snapshot.Tell(&state, telling)    // JSON for a person; works on any state, needs no rules
 //
-// Most of what is not a plain value says so itself, in a tag of its field, so that it
-// moves with the field, and so do fields of embedded structs:
+// The simulator branches from clones of a state and recognizes visited states by their hashes, and the report of a
+// failed rank describes the state of its machine. Example: the simulator clones a machine, steps the clone with an
+// event, and hashes the result; if the hash is known, the simulator does not explore that state again.
+//
+// A field that is more than a plain value usually says so in its tag, so that the treatment moves with the field. This
+// holds for fields of embedded structs too:
 //
 //	`snap:"scratch"`  of use within one step only: zero in a clone, not hashed
 //	`snap:"share"`    never changes, or is common to all: shared by clones, not hashed
 //	`snap:"skip"`     decides nothing, or follows from the rest: cloned, not hashed
-//	`snap:"set"`      a number that names what is hashed elsewhere: hashed only as zero or not
-//	`snap:"past"`     what the next life of a slot goes on from ([Walker.Past]); else as without
-//	`snap:"life"`     a bool: without it nothing else of its struct is hashed
-//	`snap:"beside"`   slices: told are the elements beside which, in the first slices of the field before, one lives
+//	`snap:"set"`      a number that names what is hashed elsewhere: hashed only as zero or not zero
+//	`snap:"past"`     what the next value in a slot continues from ([Walker.Past]); otherwise as without a tag
+//	`snap:"life"`     a bool: while it is false, nothing else of its struct is hashed
+//	`snap:"beside"`   slices: Tell writes an element only if the element beside it is alive; the elements beside
+//	                  it are in the first slice of the preceding field
 //
-// A [Rule] is for a type, or gives a further word its meaning: instants that count from
-// now, names that stand for something else. A rule that matched nothing is reported by
-// [Walker.Unused], and tags that are wrong by [Walker.Check], so that no change of a type
-// can silently change what is hashed.
+// A [Rule] applies to a type, or gives another word its meaning, for example for instants that count from now, or for
+// names that stand for something else. [Walker.Unused] reports the rules that matched nothing, and [Walker.Check]
+// reports wrong tags, so that no change of a type can silently change what is hashed.
 package snapshot

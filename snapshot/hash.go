@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Hasher takes the words of a tree in order.
+// Hasher hashes the words of a tree in order.
 type Hasher struct {
 	state uint64
 	w     *Walker
@@ -19,7 +19,7 @@ func (h *Hasher) Word(x uint64) {
 	h.state = hi ^ lo + bits.RotateLeft64(h.state, 23)
 }
 
-// Bytes adds a string of bytes.
+// Bytes adds a byte string and its length.
 func (h *Hasher) Bytes(b []byte) {
 	h.Word(uint64(len(b)))
 	for len(b) >= 8 {
@@ -33,11 +33,11 @@ func (h *Hasher) Bytes(b []byte) {
 	h.Word(last)
 }
 
-// Apart returns a hasher of its own, for parts whose order must not count: add the
-// sums of all parts, then that sum as a word.
+// Apart returns a separate hasher for parts whose order must not matter. The caller adds up the sums of all parts, and
+// then adds the total as a word.
 func (h *Hasher) Apart() Hasher { return Hasher{w: h.w, state: 0x632BE59BD9B4E019} }
 
-// Sum is the hash of all words so far.
+// Sum returns the hash of all words so far.
 func (h *Hasher) Sum() uint64 {
 	x := h.state
 	x ^= x >> 32
@@ -45,19 +45,20 @@ func (h *Hasher) Sum() uint64 {
 	return x ^ x>>32
 }
 
-// Value adds the value of type t at p by structure and rules.
+// Value adds the value of type t at p, by its structure and the rules.
 func (h *Hasher) Value(t reflect.Type, p unsafe.Pointer) { h.w.sum(t).add(h, p) }
 
-// Hash returns the hash of *of by structure and rules.
+// Hash returns the hash of *of, by its structure and the rules.
 func Hash[T any](w *Walker, of *T) uint64 {
 	h := Hasher{w: w}
 	w.sum(reflect.TypeFor[T]()).add(&h, unsafe.Pointer(of))
 	return h.Sum()
 }
 
-// A sum says how values of one type are hashed: its parts in order.
+// A sum says how values of one type are hashed: its parts, in order.
 type sum struct{ parts []part }
 
+// partOp is the way in which a part of a value is hashed.
 type partOp uint8
 
 const (
@@ -73,6 +74,7 @@ const (
 	partCustom
 )
 
+// A part is a part of a value that is hashed.
 type part struct {
 	at     uintptr
 	op     partOp
@@ -83,6 +85,7 @@ type part struct {
 	custom func(h *Hasher, p unsafe.Pointer)
 }
 
+// sum returns the sum for values of type t, and compiles it if necessary.
 func (w *Walker) sum(t reflect.Type) *sum {
 	if s := w.sums[t]; s != nil {
 		return s
@@ -93,11 +96,12 @@ func (w *Walker) sum(t reflect.Type) *sum {
 	return s
 }
 
+// addParts appends to s the parts for a value of type t at offset at, according to the rule for the value.
 func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	if r, ok := w.ruleOf(owner, field, t); ok {
 		switch {
 		case r.Skip || r.Copy != Deep && r.Hash == nil && r.Compile == nil:
-			return // What a clone does not have to itself cannot tell states apart.
+			return // What a clone does not have to itself cannot distinguish states.
 		case r.Compile != nil:
 			s.parts = append(s.parts, part{at: at, op: partCustom, custom: r.Compile(w, t)})
 			return
@@ -112,6 +116,7 @@ func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField
 	w.addStructure(s, t, at)
 }
 
+// addStructure appends to s the parts for a value of type t at offset at, according to the structure of t.
 func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 	add := func(p part) { p.at, p.typ = at, t; s.parts = append(s.parts, p) }
 	//exhaustive:ignore
@@ -147,6 +152,7 @@ func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 	}
 }
 
+// addStruct appends to s the parts for a struct. A struct with a life flag is hashed only while the flag is true.
 func (w *Walker) addStruct(s *sum, t reflect.Type, at uintptr) {
 	fields := func(s *sum, at uintptr) {
 		for i := range t.NumField() {
@@ -171,6 +177,7 @@ func (w *Walker) addStruct(s *sum, t reflect.Type, at uintptr) {
 	}})
 }
 
+// add hashes the value at base.
 func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 	for i := range s.parts {
 		p := &s.parts[i]
@@ -184,7 +191,7 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 			h.Word(uint64(*(*uint32)(at)))
 		case partWord64:
 			h.Word(*(*uint64)(at))
-		case partBytes: // A string lies in memory as a slice does, without the capacity.
+		case partBytes: // A string has the layout of a slice without the capacity.
 			b := (*struct {
 				data unsafe.Pointer
 				len  int
@@ -220,7 +227,7 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 	}
 }
 
-// entries adds a map: the order of its entries does not count.
+// entries adds a map. The order of its entries does not matter.
 func (h *Hasher) entries(t reflect.Type, at unsafe.Pointer) {
 	v := reflect.NewAt(t, at).Elem()
 	total := uint64(v.Len())

@@ -12,41 +12,40 @@ import (
 type Copying uint8
 
 const (
-	// Deep copies all that can be reached.
+	// Deep copies everything that can be reached.
 	Deep Copying = iota
-	// Share copies the value alone: what it points to is never changed, or may be common.
+	// Share copies the value alone: what it points to never changes, or may be common.
 	Share
-	// Zero leaves the zero value: the owner makes it anew when it needs it.
+	// Zero leaves the zero value: the owner creates the value anew when it is needed.
 	Zero
 )
 
-// A Rule is for a type, or for the fields that have a word of the owner's as their tag:
-// either Type or Word says which. A field's word goes before the rule for its type.
+// A Rule applies to a type, or to the fields that have a given word as their tag: either Type or Word says which. The
+// word of a field takes precedence over the rule for the field's type.
 type Rule struct {
 	// Type is the type.
 	Type reflect.Type
-	// Generic says that the rule is for each instantiation of the generic type of which
-	// Type is one, if it has no rule of its own.
+	// Generic says that the rule is for each instantiation of the generic type of which Type is an instance, unless an
+	// instantiation has a rule of its own.
 	Generic bool
-	// Word is what stands in the tag of fields: `snap:"word"`. It is none of the words
-	// that the walker knows by itself.
+	// Word is the text in the tag of fields: `snap:"word"`. It must not be a word that the walker knows by itself.
 	Word string
-	// Are are what values of an interface Type can be: pointers, of which each clone has its own copy. An interface
-	// without them cannot be cloned.
+	// Are lists the types that values of an interface can have. The types are pointers, and each clone has a copy of
+	// the value. An interface without this list cannot be cloned.
 	Are []reflect.Type
-	// Over says that the word is for fields of types whose rules do not hold there; for
-	// [Walker.Check], which refuses other words there.
+	// Over says that the word is for fields of types with rules that do not apply there. It is for [Walker.Check],
+	// which refuses other words on such fields.
 	Over bool
 
 	Copy Copying
 	Skip bool // not hashed
-	// Hash hashes the value at p instead of its structure; nil: by structure.
+	// Hash hashes the value at p instead of its structure; nil: the structure is hashed.
 	Hash func(h *Hasher, p unsafe.Pointer)
-	// Compile makes Hash for a type, once.
+	// Compile creates Hash for a type, once.
 	Compile func(w *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer)
 }
 
-// name is the rule in words.
+// name returns a text that identifies the rule.
 func (r *Rule) name() string {
 	switch {
 	case r.Word != "":
@@ -58,7 +57,7 @@ func (r *Rule) name() string {
 	}
 }
 
-// Walker keeps the rules and the plans compiled so far. It is for one goroutine.
+// Walker keeps the rules and the plans that were compiled so far. It is for one goroutine.
 type Walker struct {
 	types    map[reflect.Type]*Rule
 	generics map[string]*Rule // by the name of the generic type
@@ -67,15 +66,15 @@ type Walker struct {
 	plans    map[reflect.Type]*plan
 	sums     map[reflect.Type]*sum
 
-	memo  map[unsafe.Pointer]unsafe.Pointer // of the clone under way
+	memo  map[unsafe.Pointer]unsafe.Pointer // copies of pointers in the present clone
 	arena arena
 
-	over  bool    // the clone under way is one over another
-	under arena   // of those
-	lent  []*made // by the clone before
+	over  bool    // the present clone is made by CloneOver
+	under arena   // the arena of CloneOver
+	lent  []*made // the fields with slices that the preceding CloneOver used
 }
 
-// New returns a walker by these rules.
+// New returns a walker with these rules, and panics if two rules are for the same type or word.
 func New(rules ...Rule) *Walker {
 	w := &Walker{
 		types: map[reflect.Type]*Rule{}, generics: map[string]*Rule{}, words: map[string]*Rule{}, unused: map[*Rule]bool{},
@@ -100,7 +99,7 @@ func New(rules ...Rule) *Walker {
 	return w
 }
 
-// Unused lists the rules that matched nothing in the trees walked so far.
+// Unused returns the rules that matched nothing in the trees walked so far.
 func (w *Walker) Unused() []string {
 	var names []string
 	for r := range w.unused {
@@ -110,14 +109,14 @@ func (w *Walker) Unused() []string {
 	return names
 }
 
-// generic is the name of a generic type without the arguments of t, with its whole path.
+// generic returns the name of the generic type of t without type arguments, with its full import path.
 func generic(t reflect.Type) string {
 	name, _, _ := strings.Cut(t.Name(), "[")
 	return t.PkgPath() + "." + name
 }
 
-// ruleOf finds what is to be done with a value of type t. Field is what it is of owner;
-// both are nil for what is no field.
+// ruleOf returns the rule for a value of type t. field is the field of owner that holds the value; both are nil if the
+// value is not a field.
 func (w *Walker) ruleOf(owner reflect.Type, field *reflect.StructField, t reflect.Type) (Rule, bool) {
 	if field != nil {
 		switch word := wordOf(field); word {
@@ -153,7 +152,7 @@ func (w *Walker) find(t reflect.Type) *Rule {
 	return w.generics[generic(t)]
 }
 
-// take notes that r is of use.
+// take marks r as used.
 func (w *Walker) take(r *Rule) (Rule, bool) {
 	if r == nil {
 		return Rule{}, false
@@ -162,15 +161,15 @@ func (w *Walker) take(r *Rule) (Rule, bool) {
 	return *r, true
 }
 
-// Structure returns what hashes values of type t by their structure, whatever rule there
-// is for t itself: for a Compile that only decides when to.
+// Structure returns a function that hashes values of type t by their structure, whatever rule there is for t itself. It
+// is for a Compile that only decides when to hash.
 func (w *Walker) Structure(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	s := &sum{}
 	w.addStructure(s, t, 0)
 	return s.add
 }
 
-// OffsetOf is where the field of type T with this name lies in struct type t.
+// OffsetOf returns the offset of a field of type T in struct type t, and panics if the field has another type.
 func OffsetOf[T any](t reflect.Type, path string) uintptr {
 	at, is := Offset(t, path)
 	if want := reflect.TypeFor[T](); is != want {
@@ -179,8 +178,8 @@ func OffsetOf[T any](t reflect.Type, path string) uintptr {
 	return at
 }
 
-// Offset is where a field of struct type t lies, and its type. Embedded paths are
-// written with dots.
+// Offset returns the offset of a field in struct type t, and its type. Paths through nested structs are written with
+// dots. It panics if there is no such field.
 func Offset(t reflect.Type, path string) (uintptr, reflect.Type) {
 	at := uintptr(0)
 	for _, name := range strings.Split(path, ".") {

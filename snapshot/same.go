@@ -6,14 +6,15 @@ import (
 	"unsafe"
 )
 
-// Same says that two values are the same, byte by byte, in all that a clone has: then they hash alike, too, and it is
-// quicker than two hashes. If it says no, they may differ in what does not count, or have maps with entries.
+// Same reports whether two values are equal, byte by byte, in everything that a clone has. Then their hashes are equal
+// too, and Same is faster than two hashes. If Same returns false, the values may still differ only in parts that are
+// not hashed, or contain maps with entries.
 func Same[T any](w *Walker, a, b *T) bool {
 	clear(w.memo)
 	return w.same(w.plan(reflect.TypeFor[T]()), unsafe.Pointer(a), unsafe.Pointer(b))
 }
 
-// same compares what lies between the parts of p, and then those.
+// same compares the memory between the parts of p, and then the parts.
 func (w *Walker) same(p *plan, a, b unsafe.Pointer) bool {
 	from := uintptr(0)
 	for i := range p.fixes {
@@ -34,6 +35,7 @@ func (w *Walker) same(p *plan, a, b unsafe.Pointer) bool {
 	return true
 }
 
+// samePart compares the parts of two values that a fix describes.
 func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 	switch f.op {
 	case fixZero:
@@ -65,7 +67,8 @@ func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 	panic("BUG: no such part")
 }
 
-// sameTarget compares what two pointers point to: those that met before must meet again.
+// sameTarget compares the values to which two pointers point. If one pointer was met before, both must have been met
+// together.
 func (w *Walker) sameTarget(elem *plan, a, b unsafe.Pointer) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -77,7 +80,8 @@ func (w *Walker) sameTarget(elem *plan, a, b unsafe.Pointer) bool {
 	return w.same(elem, a, b)
 }
 
-// sameBytes compares n bytes at from. Where there are none no pointer is made: it might lie behind what it is of.
+// sameBytes compares n bytes at offset from. For n = 0 it forms no pointer, because that pointer might be past the end
+// of its value.
 func sameBytes(a, b unsafe.Pointer, from, n uintptr) bool {
 	return n == 0 || bytes.Equal(
 		unsafe.Slice((*byte)(unsafe.Add(a, from)), n), unsafe.Slice((*byte)(unsafe.Add(b, from)), n))

@@ -6,23 +6,24 @@ import (
 	"unsafe"
 )
 
-// tagKey is the key of the tags that the walker reads: `snap:"word"`, one word a field.
+// tagKey is the key of the tags that the walker reads: `snap:"word"`, with one word for each field.
 const tagKey = "snap"
 
-// Words that the walker knows. All others are rules' words.
+// The words that the walker knows. All other words need a rule.
 const (
 	tagScratch = "scratch" // of use within one step only: zero in a clone, not hashed
 	tagShare   = "share"   // never changes, or is common to all: shared by clones, not hashed
 	tagSkip    = "skip"    // decides nothing: cloned, not hashed
-	tagSet     = "set"     // a number that is hashed only as zero or not
-	tagPast    = "past"    // what the next life of a slot goes on from: see Walker.Past
-	tagLife    = "life"    // a flag without which nothing of its struct is hashed
-	tagBeside  = "beside"  // of slices: told are the elements beside which, in the field before, one lives
+	tagSet     = "set"     // a number that is hashed only as zero or not zero
+	tagPast    = "past"    // what the next value in a slot continues from: see Walker.Past
+	tagLife    = "life"    // a flag; while it is false, nothing of its struct is hashed
+	tagBeside  = "beside"  // slices: only elements with a live neighbour in the preceding field are written
 )
 
+// wordOf returns the word in the snap tag of a field, or an empty text.
 func wordOf(f *reflect.StructField) string { return f.Tag.Get(tagKey) }
 
-// known says whether the walker has a meaning for word.
+// known reports whether the walker has a meaning for word.
 func known(word string) bool {
 	switch word {
 	case tagScratch, tagShare, tagSkip, tagSet, tagPast, tagLife, tagBeside:
@@ -32,10 +33,10 @@ func known(word string) bool {
 	}
 }
 
-// numbers says whether values of t are whole numbers.
+// numbers reports whether values of t are integers.
 func numbers(t reflect.Type) bool { return t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr }
 
-// compileSet hashes of a number whether it is zero.
+// compileSet returns a function that hashes whether a number is zero.
 func compileSet(_ *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	if !numbers(t) {
 		panic(fmt.Sprintf("BUG: a field of type %s has the tag %s:%q, which is for numbers", t, tagKey, tagSet))
@@ -52,7 +53,8 @@ func compileSet(_ *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	}
 }
 
-// lifeOf finds the flag of struct type t without which nothing of it is hashed.
+// lifeOf returns the offset of the flag in struct type t that says whether the struct is hashed, and reports false if t
+// has none, and panics if t has two or the flag is not a bool.
 func lifeOf(t reflect.Type) (at uintptr, ok bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -67,9 +69,9 @@ func lifeOf(t reflect.Type) (at uintptr, ok bool) {
 	return at, ok
 }
 
-// Past returns what hashes of a value of type t only the fields with the tag past, those
-// of structs in it included: what is left of a slot whose value is gone, and what its
-// next life goes on from. It is nil if t has none.
+// Past returns a function that hashes only the fields of type t with the tag past, including those of nested structs.
+// These fields are what remains in a slot after its value is gone, and what the next value in the slot continues from.
+// Past returns nil if t has no such field.
 func (w *Walker) Past(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	s := &sum{}
 	w.addPast(s, t, 0)
@@ -79,6 +81,7 @@ func (w *Walker) Past(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	return s.add
 }
 
+// addPast appends to s the parts with the tag past within a value of type t at offset at.
 func (w *Walker) addPast(s *sum, t reflect.Type, at uintptr) {
 	//exhaustive:ignore
 	switch t.Kind() {
@@ -95,6 +98,6 @@ func (w *Walker) addPast(s *sum, t reflect.Type, at uintptr) {
 		for i := range t.Len() {
 			w.addPast(s, t.Elem(), at+uintptr(i)*t.Elem().Size())
 		}
-	default: // What lies elsewhere is gone.
+	default: // Other values are in other memory, which is gone.
 	}
 }

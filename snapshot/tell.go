@@ -10,33 +10,35 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is told of one value.
+// Bounds of what is written about one value.
 const (
 	depthMax    = 40
-	elementsMax = 4096 // of one slice
+	elementsMax = 4096 // elements of one slice
 	textMax     = 96   // bytes of one string, and of bytes that are text
 )
 
-// leftOut stands in place of what may not be told.
+// leftOut replaces what must not be written.
 const leftOut = "left out"
 
-// Telling says what of a state may be told, and in which words. Its types are exact; its maps are read only.
+// Telling says what of a state may be written, and in which words. Its types are compared exactly, and its maps are
+// only read.
 type Telling struct {
-	Most    int                                           // bytes; beyond them nothing is begun any more
-	Secret  map[reflect.Type]bool                         // of these, nothing
-	Secrets map[string]bool                               // nor of fields of these names, whatever their type
-	Derived map[reflect.Type]bool                         // follow from the rest
-	Words   map[reflect.Type]func(v reflect.Value) string // instead of a number
+	Most    int                                           // limit in bytes; beyond it no further value is begun
+	Secret  map[reflect.Type]bool                         // types of which nothing is written
+	Secrets map[string]bool                               // names of fields of which nothing is written
+	Derived map[reflect.Type]bool                         // types that follow from the rest and are left out
+	Words   map[reflect.Type]func(v reflect.Value) string // text for a type, instead of a number
 }
 
-// Tell writes the tree at v as JSON, for a person who looks for what was wrong: unexported fields too; without what is
-// zero, what is of use within one step only (`snap:"scratch"`), structs whose flag of life (`snap:"life"`) is off, and
-// slots that nobody has. Slices are objects by index. It calls nothing of v, so that v may be in any state, and it ends
-// whatever v is: text is cut, depth and bytes are bounded. What cannot be told says so in its place.
+// Tell writes the tree at v as JSON for a person who looks for an error. Unexported fields are included. Left out are
+// zero values, fields that are of use within one step only (`snap:"scratch"`), structs with a false life flag
+// (`snap:"life"`), and slots that are not in use. Slices are written as objects by index. Tell calls no method of v, so
+// v may be in any state, and it terminates whatever v is: text is cut, and depth and bytes are bounded. A value that
+// cannot be written is replaced by a text that says so.
 func Tell(v any, how Telling) (b json.RawMessage) {
 	defer func() {
 		if p := recover(); p != nil || !json.Valid(b) {
-			b, _ = json.Marshal(fmt.Sprintf("it cannot be told: %v", p)) // A string always goes.
+			b, _ = json.Marshal(fmt.Sprintf("it cannot be told: %v", p)) // Marshalling a string always succeeds.
 		}
 	}()
 	t := teller{Telling: how}
@@ -44,12 +46,14 @@ func Tell(v any, how Telling) (b json.RawMessage) {
 	return t.to.Bytes()
 }
 
+// A teller writes one tree.
 type teller struct {
 	Telling
 	to     bytes.Buffer
-	beside reflect.Value // of what is told next: a slice that says which elements live
+	beside reflect.Value // for the next value: a slice that says which elements are alive
 }
 
+// value writes a value of any kind.
 func (t *teller) value(v reflect.Value, depth int) {
 	if depth > depthMax || t.to.Len() > t.Most {
 		t.text("...")
@@ -93,15 +97,16 @@ func (t *teller) value(v reflect.Value, depth int) {
 	}
 }
 
+// text writes a string, cut to textMax bytes.
 func (t *teller) text(s string) {
 	if len(s) > textMax {
 		s = fmt.Sprintf("%s... (%d bytes)", s[:textMax], len(s))
 	}
-	b, _ := json.Marshal(s) // A string always goes.
+	b, _ := json.Marshal(s) // Marshalling a string always succeeds.
 	t.to.Write(b)
 }
 
-// bytes writes what is text as such, and of anything else how much there is and how it begins.
+// bytes writes bytes that are text as a string, and of other bytes the number and the beginning.
 func (t *teller) bytes(v reflect.Value) {
 	b := make([]byte, min(v.Len(), textMax+1))
 	for i := range b {
@@ -118,6 +123,7 @@ func (t *teller) bytes(v reflect.Value) {
 	t.text(fmt.Sprintf("%s.. (%d bytes)", hex.EncodeToString(b[:min(len(b), 4)]), v.Len()))
 }
 
+// isText reports whether b is printable UTF-8.
 func isText(b []byte) bool {
 	if !utf8.Valid(b) {
 		return false
@@ -125,6 +131,7 @@ func isText(b []byte) bool {
 	return bytes.IndexFunc(b, func(r rune) bool { return !strconv.IsPrint(r) }) < 0
 }
 
+// fields writes a struct as an object, without empty fields.
 func (t *teller) fields(v reflect.Value, depth int) {
 	t.to.WriteByte('{')
 	first := true
@@ -149,14 +156,14 @@ func (t *teller) fields(v reflect.Value, depth int) {
 			}
 		}
 		t.value(f, depth+1)
-		t.beside = reflect.Value{} // Who is not told, or not as a slice, has not taken it.
+		t.beside = reflect.Value{} // A value that is not written as a slice has not used it.
 	}
 	t.to.WriteByte('}')
 }
 
-// elements writes a slice by index, without what is zero and without slots that are not in use.
+// elements writes a slice by index, without zero elements and without slots that are not in use.
 func (t *teller) elements(v reflect.Value, depth int) {
-	by := v // which elements live
+	by := v // the slice that says which elements are alive
 	paired := t.beside.IsValid() && t.beside.Len() >= v.Len()
 	if paired {
 		by = t.beside
@@ -182,7 +189,8 @@ func (t *teller) elements(v reflect.Value, depth int) {
 	t.to.WriteByte('}')
 }
 
-// flagOf finds the field of struct type e that says whether a value is more than what a former life left; -1: none.
+// flagOf returns the index of the life flag in struct type e, or -1 if there is none. The flag says whether a value is
+// more than the remains of an earlier value in its slot.
 func flagOf(e reflect.Type) int {
 	if e.Kind() == reflect.Struct {
 		for i := range e.NumField() {

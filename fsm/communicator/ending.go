@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// lose gives the link up: the channel is gone, or no epoch could be formed.
+// lose gives the link up because the channel is gone or no epoch could be formed.
 func (l *Initiator) lose(now effects.Time, code effects.Code, out *Out) {
 	if l.final {
 		return
@@ -20,7 +20,7 @@ func (l *Initiator) lose(now effects.Time, code effects.Code, out *Out) {
 	l.finish(effects.PeerLost, out)
 }
 
-// drop ends the link for the machine. What hardware still has of it is told as Settled later.
+// drop ends the link for the machine. Batches that the hardware still has are reported as Settled later.
 func (l *Initiator) drop(now effects.Time, out *Out) {
 	if l.dropped {
 		return
@@ -31,7 +31,7 @@ func (l *Initiator) drop(now effects.Time, out *Out) {
 	l.finish(effects.PeerLost, out)
 }
 
-// close ends the link because the plane ends.
+// close ends the link because the plane closes.
 func (l *Initiator) close(now effects.Time, out *Out) {
 	if !l.imported && !l.final {
 		out.Posts = append(out.Posts, Post{Kind: PostImported, Code: effects.Closed})
@@ -41,7 +41,7 @@ func (l *Initiator) close(now effects.Time, out *Out) {
 	l.ended = effects.Closed
 }
 
-// finish lets no epoch follow; what runs of this one comes to its end first.
+// finish makes the current epoch the last one; what runs in it comes to its end first.
 func (l *Initiator) finish(code effects.Code, out *Out) {
 	if l.final {
 		return
@@ -52,11 +52,11 @@ func (l *Initiator) finish(code effects.Code, out *Out) {
 		l.fence(out)
 	case asking:
 		l.phase, l.askedBy = over, 0
-	case forming, tearing, over: // They go on to over.
+	case forming, tearing, over: // These phases reach over by themselves.
 	}
 }
 
-// tick says what time it is.
+// tick handles the passing of time: it acts on every deadline that has been reached.
 func (l *Initiator) tick(now effects.Time, out *Out) {
 	switch {
 	case l.phase == asking && now >= l.askedBy:
@@ -71,14 +71,14 @@ func (l *Initiator) tick(now effects.Time, out *Out) {
 	for ref, ok := l.timers.Pop(now); ok; ref, ok = l.timers.Pop(now) {
 		t := l.transfers.Get(ref.Subject)
 		t.timer = 0
-		// What was submitted whole and in time goes on; fence looks at it again.
+		// A transfer that submitted all its batches in time goes on; fence sets its timer again.
 		if l.phase != up || t.sent < t.batches {
 			l.tell(now, ref.Subject, effects.Expired, out)
 		}
 	}
 }
 
-// Deadline is when Tick is wanted next.
+// Deadline returns the instant at which the next Tick is wanted, and reports false if there is none.
 func (l *Initiator) Deadline() (effects.Time, bool) {
 	at, ok := l.timers.Next()
 	sooner := func(t effects.Time) {
@@ -98,8 +98,8 @@ func (l *Initiator) Deadline() (effects.Time, bool) {
 	return at, ok
 }
 
-// Importing is how an import ends that a target refused: a code that it may not end with, which only a broken target
-// gives, is Refused.
+// Importing returns the code with which an import ends that a target refused. A code that an import may not end with,
+// which only a broken target sends, becomes Refused.
 func Importing(code effects.Code) effects.Code {
 	may := [...]effects.Code{
 		effects.Unreachable, effects.Stale, effects.Malformed, effects.TooMany, effects.Faulted, effects.Unsupported,

@@ -14,9 +14,10 @@ func (l *Initiator) ask(now effects.Time, out *Out) {
 	out.Says = append(out.Says, Say{Offer, l.epoch})
 }
 
-// accepted is the target's answer to the offer of an epoch: whether it makes its end, and which grants of ours it has
-// taken back so far. It takes none back after it without fencing this epoch, so whatever is submitted on it is under a
-// grant that stands, or is proven gone before the owner uses the pages.
+// accepted handles the target's answer to the offer of an epoch: whether the target makes its end, and which grants of
+// this initiator it has revoked so far. After its answer the target revokes no grant without fencing this epoch.
+// Therefore each batch that is submitted in this epoch is under a grant that is in force, or is proven gone before the
+// owner uses the pages again (M4).
 func (l *Initiator) accepted(now effects.Time, ev *Event, out *Out) {
 	if l.phase != asking || ev.Epoch != l.epoch {
 		return
@@ -43,8 +44,8 @@ func (l *Initiator) accepted(now effects.Time, ev *Event, out *Out) {
 	out.Form = l.epoch
 }
 
-// verdict ends the transfer that broke the last epoch, unless it was the target that ended that: then whose batch
-// noticed it first is no fault of its transfer.
+// verdict ends the transfer that broke the last epoch. If the target fenced that epoch, no transfer is blamed, because
+// the first batch that noticed the end is not at fault.
 func (l *Initiator) verdict(now effects.Time, out *Out) {
 	if l.blamed != 0 && !l.byPeer {
 		l.tell(now, l.blamed, l.blame, out)
@@ -52,7 +53,7 @@ func (l *Initiator) verdict(now effects.Time, out *Out) {
 	l.blamed = 0
 }
 
-// formed says how the forming of an epoch ended.
+// formed handles the result of forming an epoch's communicator.
 func (l *Initiator) formed(now effects.Time, ev *Event, out *Out) {
 	switch {
 	case l.phase != forming || ev.Epoch != l.epoch:
@@ -78,15 +79,15 @@ func (l *Initiator) formed(now effects.Time, ev *Event, out *Out) {
 	}
 }
 
-// accuse names the transfer that broke the epoch; the first counts.
+// accuse records the transfer that broke the epoch. Only the first accusation counts.
 func (l *Initiator) accuse(h table.Handle, code effects.Code) {
 	if l.blamed == 0 {
 		l.blamed, l.blame = h, code
 	}
 }
 
-// fence ends the use of the epoch: nothing is submitted on it any more. What was submitted whole waits for it to be
-// submitted again, and so may run out of time from here on.
+// fence ends the use of the epoch: nothing is submitted on it any more. A transfer that submitted all its batches may
+// have to submit again in the next epoch, so from here on its time may run out.
 func (l *Initiator) fence(out *Out) {
 	l.phase, l.progressBy, l.graceBy = tearing, 0, 0
 	for _, h := range l.flight {
@@ -98,7 +99,7 @@ func (l *Initiator) fence(out *Out) {
 	out.TearDown = TearDown{Epoch: l.epoch, Flying: len(l.flight), ByPeer: l.byPeer, Last: l.final}
 }
 
-// peerFenced says that the target has fenced an epoch: its own end of it goes away.
+// peerFenced handles the report that the target has fenced an epoch and takes its own end of it away.
 func (l *Initiator) peerFenced(epoch uint64, out *Out) {
 	switch {
 	case epoch == l.epoch && l.phase == up:
@@ -111,13 +112,14 @@ func (l *Initiator) peerFenced(epoch uint64, out *Out) {
 	}
 }
 
-// tears says that this is the epoch that is being torn down. Who said that there will be no proof is not asked again.
+// tears reports whether the epoch is being torn down. The result is false after NoProof, because no proof is accepted
+// any more.
 func (l *Initiator) tears(epoch uint64) bool {
 	return epoch == l.epoch && l.phase == tearing && !l.unproven
 }
 
-// noProof says that there will be no proof for a fenced epoch. What it touched stays unsettled, and the link is of no
-// use.
+// noProof handles the report that there will be no proof for a fenced epoch. What the epoch touched stays unsettled,
+// and the link becomes unusable.
 func (l *Initiator) noProof(now effects.Time, epoch uint64, out *Out) {
 	if !l.tears(epoch) {
 		return
@@ -127,8 +129,8 @@ func (l *Initiator) noProof(now effects.Time, epoch uint64, out *Out) {
 	l.lose(now, effects.PeerLost, out)
 }
 
-// tornDown says that nothing of a fenced epoch touches any memory any more: only now is what it touched settled, and
-// only now may another epoch come.
+// tornDown handles the proof that nothing of a fenced epoch touches any memory any more. Only now is what the epoch
+// touched settled, and only now may another epoch follow (M4).
 func (l *Initiator) tornDown(now effects.Time, epoch uint64, out *Out) {
 	if !l.tears(epoch) {
 		return

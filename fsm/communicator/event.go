@@ -2,29 +2,30 @@ package communicator
 
 import "github.com/kvferry/kvferry/effects"
 
-// EventKind says what happened to an Initiator.
+// EventKind is the kind of an Event of an Initiator.
 type EventKind uint8
 
-// The kinds, with the fields of Event that each reads.
+// The kinds of events, with the fields of Event that each reads.
 const (
-	Begin       EventKind = iota + 1 // the link stands: the first epoch is to be offered
-	Transfer                         // Corr, Grant, Since, NotAfter, Batches: the machine wants it
-	Cancel                           // Corr: the machine wants it no more
+	Begin       EventKind = iota + 1 // the link is established: the first epoch is to be offered
+	Transfer                         // Corr, Grant, Since, NotAfter, Batches: the machine requests a transfer
+	Cancel                           // Corr: the machine cancels the transfer
 	Accepted                         // Epoch, Code, Revoked, More: the target's answer to an offer
-	Formed                           // Epoch, Code: how the forming of its communicator ended
-	Submitted                        // How: what came of submitting what Next gave
+	Formed                           // Epoch, Code: the result of forming the epoch's communicator
+	Submitted                        // How: the result of submitting the batch that Next returned
 	BatchEnded                       // Epoch, Well: the oldest batch in flight has ended
-	PeerFenced                       // Epoch: the target has fenced it
-	Stuck                            // Epoch: the proof for it takes long
-	NoProof                          // Epoch: there will be none
-	TornDown                         // Epoch: nothing touches any memory by it any more
+	PeerFenced                       // Epoch: the target has fenced the epoch
+	Stuck                            // Epoch: the proof for the epoch takes long
+	NoProof                          // Epoch: there will be no proof for the epoch
+	TornDown                         // Epoch: nothing touches any memory by the epoch any more
 	ChannelLost                      // the connection to the target has ended
-	Drop                             // the machine lets go of the link
-	Close                            // the plane ends
+	Drop                             // the machine drops the link
+	Close                            // the plane closes
 	Tick                             // time has passed
 )
 
-// An Event is one thing that happened. Fields that its kind does not read are ignored. The lists are borrowed.
+// An Event is something that happened. Fields that its kind does not read are ignored. The lists are borrowed for the
+// step.
 type Event struct {
 	Kind    EventKind
 	Epoch   uint64
@@ -35,48 +36,48 @@ type Event struct {
 	Grant   effects.GrantID
 	Since   effects.Time // the grant was given no earlier
 	Batches int
-	// NotAfter is the last instant at which a batch may be submitted.
+	// NotAfter is the last instant at which a batch may be submitted (M4).
 	NotAfter effects.Time
-	Revoked  []effects.GrantID // grants of ours that the target has taken back
-	More     bool              // there were others: all that were given before count as taken back
+	Revoked  []effects.GrantID // grants to this initiator that the target has revoked
+	More     bool              // further grants were revoked: all grants given before this answer count as revoked
 }
 
-// Outcome is what came of submitting a batch.
+// Outcome is the result of submitting a batch.
 type Outcome uint8
 
-// Outcomes of a submission.
+// The outcomes of a submission.
 const (
-	Done    Outcome = iota // it is under way
+	Done    Outcome = iota // the batch is in flight
 	TooLate                // not submitted: its time was over by the clock that was read just before
-	Broken                 // the call failed: part of it may be under way
+	Broken                 // the call failed: part of the batch may be in flight
 )
 
-// A Batch is what is to be submitted next: batch Index of a transfer, counted from 0.
+// A Batch is the batch to submit next: batch Index of a transfer, counted from 0.
 type Batch struct {
 	Corr     effects.Corr
 	Index    int
-	NotAfter effects.Time // the driver reads its clock against this right before
+	NotAfter effects.Time // the driver compares its clock with this immediately before it submits the batch
 }
 
-// Out is what a step wants done. The driver carries it out in the order of the fields, none of which blocks, and
-// empties it.
+// Out is what the driver must do after a step. The driver carries it out in the order of the fields, none of which
+// blocks, and then empties it.
 type Out struct {
 	Posts    []Post
 	Says     []Say
-	Form     uint64 // make the communicator of this epoch and prepare it: Formed answers. What fails leaves nothing
+	Form     uint64 // form and prepare the communicator of this epoch; Formed completes it; a failure leaves nothing
 	TearDown TearDown
 }
 
-// Reset empties it for the next step.
+// Reset empties Out for the next step.
 func (o *Out) Reset() {
 	o.Posts, o.Says = o.Posts[:0], o.Says[:0]
 	o.Form, o.TearDown = 0, TearDown{}
 }
 
-// PostKind says which of the machine's events is owed.
+// PostKind says which event the machine of the rank is owed.
 type PostKind uint8
 
-// The events that a machine is told.
+// The events for the machine, with the fields of Post that each sets.
 const (
 	PostImported     PostKind = iota + 1 // Code
 	PostTransferDone                     // Corr, Code, Settled, At
@@ -94,27 +95,28 @@ type Post struct {
 	At      effects.Time
 }
 
-// Word is what the ends of a link say to each other of an epoch.
+// Word is the kind of a message that the ends of a link exchange about an epoch.
 type Word uint8
 
-// The words.
+// The messages.
 const (
-	Offer  Word = iota + 1 // the initiator's: all epochs before this one are over
-	Fenced                 // either end's: it is used no more
-	Gone                   // the initiator's: its hardware touches nothing by it any more
+	Offer  Word = iota + 1 // by the initiator: all epochs before this one are over
+	Fenced                 // by either end: the epoch is used no more
+	Gone                   // by the initiator: its hardware touches nothing by the epoch any more
 )
 
-// A Say is a word for the peer.
+// A Say is a message about an epoch for the peer.
 type Say struct {
 	Word  Word
 	Epoch uint64
 }
 
-// A TearDown ends every access of an epoch to any memory and takes its communicator away. TornDown answers when there
-// is proof that no access can follow, Stuck before it where that takes long, and NoProof instead where there is none.
+// A TearDown ends every access of an epoch to any memory and removes its communicator. TornDown completes it when there
+// is proof that no access can follow. Stuck precedes TornDown where the proof takes long, and NoProof replaces TornDown
+// where there is no proof.
 type TearDown struct {
 	Epoch  uint64 // 0: nothing is to be torn down
-	Flying int    // batches in flight; without any, destroying it is proof enough
-	ByPeer bool   // the target fenced it
+	Flying int    // batches in flight; without any, destroying the communicator is proof enough
+	ByPeer bool   // the target fenced the epoch
 	Last   bool   // no epoch follows
 }

@@ -6,67 +6,70 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Rules are what an Initiator is bound by.
+// Rules configure an Initiator.
 type Rules struct {
-	Window    int              // batches in flight
-	Tries     int              // epochs in a row that may fail to be formed
-	Transfers int              // that the machine may have open
+	Window    int              // the largest number of batches in flight
+	Tries     int              // consecutive epochs that may fail to be formed before the link is given up
+	Transfers int              // the largest number of transfers that the machine may have open
 	Answer    effects.Duration // longest time until the target answers an offer
-	Patience  effects.Duration // longest time in which no batch ends
-	Grace     effects.Duration // longest time that a cancelled batch is waited for
+	Patience  effects.Duration // longest time in which no batch in flight ends
+	Grace     effects.Duration // longest time for which the end of a cancelled batch is awaited
 }
 
-// An Initiator decides about one target that we imported: when to have a communicator, what to submit on it, when to
-// fence it, and what is owed to the machine.
+// An Initiator decides for one link to an imported target: when to have a communicator, what to submit on it, when to
+// fence it, and which completions the rank's machine is owed.
 //
 //	asking --accepted--> forming --formed--> up --fenced--> tearing down --proof--> asking ...
-//	                                          or, when nothing is to follow, --> over
+//	                                          or, if no epoch is to follow, --> over
 //
-// The next epoch is asked for only when the last one is proven over: no batch is in the hands of two.
+// Invariant (M4): the next epoch is offered only when the last epoch is proven over, so no batch is in progress in two
+// epochs.
 type Initiator struct {
 	rules Rules `snap:"share"`
 
 	phase phase
 	epoch uint64
-	tries int // epochs in a row that could not be formed
+	tries int // consecutive epochs that could not be formed
 
 	transfers table.Slab[transfer]
-	queue     table.List     // told nothing yet, in order
-	flight    []table.Handle // whose batch was submitted in this epoch and has not ended, in order
-	timers    kernel.Timers  // when the time to submit is over, of each in the queue
+	queue     table.List     // transfers not yet reported as ended, in order
+	flight    []table.Handle // the transfer of each batch in flight in this epoch, in order
+	timers    kernel.Timers  // for each transfer in the queue, the end of the time in which it may submit
 
-	revoked []effects.GrantID // by the target, before this epoch; ascending
-	before  effects.Time      // grants that were given before it, by our clock, count as taken back too; 0: none
+	revoked []effects.GrantID // grants that the target revoked before this epoch; ascending
+	before  effects.Time      // grants given before this instant of the local clock count as revoked too; 0: none
 
-	blamed table.Handle // by which the last epoch ended, unless the target fenced it
-	blame  effects.Code
-	byPeer bool // the target fenced the last epoch
-	early  bool // the target fenced an epoch that is being formed
+	blamed table.Handle // the transfer that broke the last epoch, unless the target fenced that epoch; 0: none
+	blame  effects.Code // the code with which the blamed transfer ends
+	byPeer bool         // the target fenced the last epoch
+	early  bool         // the target fenced the epoch that is being formed
 
-	askedBy    effects.Time // until when the target may take to answer; 0: it is not asked
-	progressBy effects.Time // until when a batch must have ended; 0: none is in flight
-	graceBy    effects.Time // until when one must whose transfer was told that it ended; 0: none
+	askedBy    effects.Time // deadline for the target's answer to an offer; 0: no offer is outstanding
+	progressBy effects.Time // deadline for the end of a batch; 0: none is in flight
+	graceBy    effects.Time // deadline for batches in flight of transfers that were already reported as ended; 0: none
 
 	imported bool
 	dropped  bool
 	unproven bool         // there will be no proof for the epoch that is being torn down
-	final    bool         // no further epoch: lost, dropped or closed
-	ended    effects.Code // why: what transfers end with from then on
+	final    bool         // no further epoch follows: the link was lost, dropped or closed
+	ended    effects.Code // the reason: the code with which transfers end from then on
 }
 
+// A phase is the state of the newest epoch of an Initiator.
 type phase uint8
 
 const (
-	asking phase = iota
-	forming
-	up
-	tearing
-	over
+	asking  phase = iota // the epoch was offered and is not answered; or before Begin
+	forming              // the driver forms the communicator
+	up                   // batches may be submitted
+	tearing              // the epoch is fenced, and its end is not proven
+	over                 // there is no epoch, and none follows
 )
 
-// NewInitiator returns one that waits for Begin.
+// NewInitiator returns an initiator that waits for Begin.
 func NewInitiator(r Rules) Initiator {
-	// A transfer that was told its end counts no more for who wants others, and may have batches in flight.
+	// A transfer that was reported as ended no longer counts in the machine's limit, but it may still have batches in
+	// flight.
 	most := r.Transfers + r.Window
 	return Initiator{
 		rules: r, transfers: table.NewSlab[transfer](most), timers: kernel.NewTimers(most),
@@ -74,7 +77,7 @@ func NewInitiator(r Rules) Initiator {
 	}
 }
 
-// Step takes one event. What it wants done is appended to out.
+// Step handles one event and appends to out what the driver must do.
 func (l *Initiator) Step(now effects.Time, ev *Event, out *Out) {
 	switch ev.Kind {
 	case Begin:
@@ -114,10 +117,10 @@ func (l *Initiator) Step(now effects.Time, ev *Event, out *Out) {
 	}
 }
 
-// Epoch is the number of the newest one.
+// Epoch returns the number of the newest epoch.
 func (l *Initiator) Epoch() uint64 { return l.epoch }
 
-// Flying is how many batches are in flight on an epoch that is used.
+// Flying returns the number of batches in flight on an epoch that is in use.
 func (l *Initiator) Flying() int {
 	if l.phase != up {
 		return 0
@@ -125,17 +128,18 @@ func (l *Initiator) Flying() int {
 	return len(l.flight)
 }
 
-// Over says that no epoch is there and none will be: the channel may be closed, which proves so much to the target.
+// Over reports whether there is no epoch and none will follow. The channel may then be closed, and its end proves to
+// the target that all epochs are over.
 func (l *Initiator) Over() bool { return l.phase == over }
 
-// Final says that no further epoch will be.
+// Final reports whether no further epoch will follow.
 func (l *Initiator) Final() bool { return l.final }
 
-// Unproven says that there will be no proof for the last epoch: its memory is never to be given back, and the channel
-// never to be closed.
+// Unproven reports whether there will be no proof for the last epoch. The memory of that epoch must then never be given
+// back, and the channel must never be closed.
 func (l *Initiator) Unproven() bool { return l.unproven }
 
-// Finished says that nothing more will come of the link.
+// Finished reports whether the link will produce nothing more.
 func (l *Initiator) Finished() bool {
 	return (l.phase == over || l.unproven) && (l.dropped || !l.imported || l.ended == effects.Closed)
 }

@@ -5,23 +5,24 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Limits are what a Target is bound by.
+// Limits bound the tables of a Target.
 type Limits struct {
 	Sessions int // links of all peers
-	OfPeer   int // of one peer: one, and those of which it alone knows yet that they have ended
-	Reserved int // one address leaves one place in so many to others
-	Epochs   int // of one link that are not over: one, and those whose forming the peer gave up, and we not yet
+	OfPeer   int // links of one peer: one, and links that only the peer knows to have ended
+	Reserved int // one address leaves the fraction 1/Reserved of the links to other addresses
+	Epochs   int // epochs of one link that are not over: one, and abandoned ones that are still forming here
 	Revokes  int // revocations that wait for proof
 }
 
-// A Target decides for the end whose memory is reached: whose links are let in, which epochs must be fenced to take a
-// grant back, and what proves that nothing reaches the pool by an epoch any more. It has no deadlines: what takes time
-// its driver waits for.
+// A Target decides for the end with the memory to access: which links are admitted, which epochs must be fenced to
+// revoke a grant, and what proves that nothing reaches the pool by an epoch any more. A Target has no deadlines: its
+// driver waits for what takes time.
 //
-// Where the peer does not have our memory mapped (RoCE), the destruction of our own end proves an epoch over, whatever
-// the peer does or says. Nothing else does while our end is there, or may come to be. Where it has (HCCS), what we
-// destroy does not take that away: there its word counts, or its death, of which the connection tells. Over RoCE they
-// count only where our own end could not be destroyed.
+// Where the peer does not have the target's memory mapped (RoCE), the destruction of the target's own end proves an
+// epoch over, whatever the peer does or reports. Nothing else proves it while that end exists or may still be made.
+// Where the peer has the memory mapped (HCCS), destroying the target's end does not remove the mapping: there the
+// peer's message counts, or the peer's death, which the connection reports. Over RoCE these count only where the
+// target's own end could not be destroyed.
 type Target struct {
 	limits Limits `snap:"share"`
 	seed   uint64 `snap:"share"`
@@ -31,11 +32,11 @@ type Target struct {
 	byID     table.Index
 	epochs   table.Slab[epoch]
 	revokes  table.Slab[revoke]
-	arrivals uint64 // links that ever came in
-	births   uint64 // epochs that ever began
+	arrivals uint64 // number of links admitted so far
+	births   uint64 // number of epochs begun so far
 }
 
-// A session is a link that a peer opened. Its epochs outlast its connection where there is no proof yet that they are
+// A session is a link that a peer opened. Its epochs outlast its connection as long as there is no proof that they are
 // over.
 type session struct {
 	id      SessionID
@@ -43,27 +44,27 @@ type session struct {
 	from    Address
 	mapped  bool
 	arrival uint64
-	newest  uint64     // epoch
-	epochs  table.List // that may still reach the pool, or whose end is not led to its end
-	lost    bool       // the connection has ended, or says nothing that can be believed
+	newest  uint64     // the newest epoch's number
+	epochs  table.List // epochs that may still reach the pool, or with an end here that is still worked on
+	lost    bool       // the connection has ended, or its messages are not believed any more
 	ended   bool       // the connection has ended
 	hungUp  bool
 }
 
-// An epoch is our end of one communicator, and what is known of the peer's.
+// An epoch is the target's end of one communicator, and what is known about the peer's end.
 type epoch struct {
 	session   table.Handle
 	number    uint64
 	birth     uint64
-	leaving   bool // our end is taken away, or was never made
-	releasing bool // the peer has said that its end is gone, or its connection that it is
+	leaving   bool // the target's end is being taken away, or was never made
+	releasing bool // the peer, or the end of its connection, has reported that the peer's end is gone
 	released  bool // and the margin has passed since
-	here      bool // our end is gone
-	led       bool // our end is not worked at any more
-	over      bool
+	here      bool // the target's own end is gone
+	led       bool // the target's own end is not worked on any more
+	over      bool // there is proof that nothing reaches the pool by the epoch
 }
 
-// A revoke waits until the epochs of a peer are over that had begun before it.
+// A revoke waits until the epochs of a peer are over that had begun before the revocation.
 type revoke struct {
 	id     uint64
 	peer   effects.Incarnation
@@ -71,7 +72,8 @@ type revoke struct {
 	left   int
 }
 
-// NewTarget returns one that nobody has reached yet. The seed hides where sessions lie from who draws them.
+// NewTarget returns a target without sessions. The seed randomizes the hashing of session ids, so that peers, which
+// draw the ids, cannot predict where sessions are stored.
 func NewTarget(l Limits, seed uint64) Target {
 	return Target{
 		limits: l, seed: seed, sessions: table.NewSlab[session](l.Sessions),
@@ -79,7 +81,7 @@ func NewTarget(l Limits, seed uint64) Target {
 	}
 }
 
-// Step takes one event. What it wants done is added to out.
+// Step handles one event and appends to out what the driver must do.
 func (t *Target) Step(ev *TargetEvent, out *TargetOut) {
 	switch ev.Kind {
 	case Arrives:
@@ -109,6 +111,7 @@ func (t *Target) Step(ev *TargetEvent, out *TargetOut) {
 	}
 }
 
+// session returns the session with the id; its handle is zero if there is none.
 func (t *Target) session(id SessionID) (table.Handle, *session) {
 	for p := t.byID.Seek(table.Hash(t.seed, id[:])); p.Found(); p = t.byID.Next(p) {
 		if s := t.sessions.Get(p.Handle()); s.id == id {
@@ -118,6 +121,7 @@ func (t *Target) session(id SessionID) (table.Handle, *session) {
 	return 0, nil
 }
 
+// epoch returns an epoch of a session that is not removed yet; its handle is zero if there is none.
 func (t *Target) epoch(id SessionID, number uint64) (table.Handle, *epoch) {
 	_, s := t.session(id)
 	if s == nil {

@@ -2,7 +2,7 @@ package communicator
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// says takes a word of the peer's: it uses an epoch no more, and its end is gone or will be.
+// says handles a message of the peer: the peer uses an epoch no more, and its end is gone or will be.
 func (t *Target) says(ev *TargetEvent, out *TargetOut) {
 	_, e := t.epoch(ev.Session, ev.Epoch)
 	if e == nil {
@@ -15,7 +15,8 @@ func (t *Target) says(ev *TargetEvent, out *TargetOut) {
 	}
 }
 
-// endLed says that our end is not worked at any more: it is gone, or could not be taken away.
+// endLed handles the report that the target's own end is not worked on any more: the end is gone, or could not be taken
+// away.
 func (t *Target) endLed(ev *TargetEvent, out *TargetOut) {
 	h, e := t.epoch(ev.Session, ev.Epoch)
 	if e == nil {
@@ -29,7 +30,7 @@ func (t *Target) endLed(ev *TargetEvent, out *TargetOut) {
 	t.review(h, e, out)
 }
 
-// marginOver says that what the peer's hardware was at has ended, if its word is true.
+// marginOver records that what the peer's hardware was doing has ended, provided that the peer's report is true.
 func (t *Target) marginOver(ev *TargetEvent, out *TargetOut) {
 	if h, e := t.epoch(ev.Session, ev.Epoch); e != nil {
 		e.released = true
@@ -37,9 +38,10 @@ func (t *Target) marginOver(ev *TargetEvent, out *TargetOut) {
 	}
 }
 
+// name returns the epoch's number together with its session.
 func (t *Target) name(s *session, e *epoch) EpochOf { return EpochOf{s.id, e.number} }
 
-// fence has our end taken away, and tells the peer first, so that it knows whose doing it is that its batches fail.
+// fence has the target's own end taken away. The peer is notified first, so that it knows why its batches fail.
 func (t *Target) fence(s *session, e *epoch, out *TargetOut) {
 	if !e.leaving {
 		out.Fences = append(out.Fences, t.name(s, e))
@@ -47,7 +49,7 @@ func (t *Target) fence(s *session, e *epoch, out *TargetOut) {
 	}
 }
 
-// leave has our end taken away because the peer does not use it any more.
+// leave has the target's own end taken away because the peer does not use it any more.
 func (t *Target) leave(s *session, e *epoch, out *TargetOut) {
 	if !e.leaving {
 		e.leaving = true
@@ -55,8 +57,8 @@ func (t *Target) leave(s *session, e *epoch, out *TargetOut) {
 	}
 }
 
-// release says that the peer's end is gone, as it says, or the peer. What its hardware was at comes to an end within
-// the margin.
+// release records that the peer's end is gone, as the peer reports, or that the peer itself is gone. What its hardware
+// was doing ends within the margin.
 func (t *Target) release(s *session, e *epoch, out *TargetOut) {
 	if !e.releasing {
 		e.releasing = true
@@ -72,8 +74,8 @@ func (s *session) proven(e *epoch) bool {
 	return e.here || e.led && e.released
 }
 
-// review ends an epoch of which there is proof now, with the revocations that waited for it alone, and lets go of it
-// when our end is not worked at, either.
+// review marks an epoch over once there is proof, which completes the revocations that waited for this epoch alone. It
+// removes the epoch when the target's own end is not worked on any more either.
 func (t *Target) review(h table.Handle, e *epoch, out *TargetOut) {
 	at := e.session
 	s := t.sessions.Get(at)
@@ -89,8 +91,8 @@ func (t *Target) review(h table.Handle, e *epoch, out *TargetOut) {
 	}
 }
 
-// expels takes a grant of a peer back: each of its epochs ends. It may offer another at once: it is told then what was
-// taken back.
+// expels revokes a grant of a peer: each of the peer's epochs ends. The peer may offer another epoch at once, and the
+// accept then names the grants that were revoked.
 func (t *Target) expels(ev *TargetEvent, out *TargetOut) {
 	h, r := t.revokes.Add()
 	if r == nil {
@@ -124,6 +126,7 @@ func (t *Target) proven(s *session, e *epoch, out *TargetOut) {
 	}
 }
 
+// revoked completes a revocation that waits for no epoch any more.
 func (t *Target) revoked(h table.Handle, r *revoke, out *TargetOut) {
 	if r.left == 0 {
 		out.Revoked = append(out.Revoked, r.id)

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// arrives lets a link in, or says why not.
+// arrives admits a link, or decides why it is refused.
 func (t *Target) arrives(ev *TargetEvent, out *TargetOut) {
 	if out.Entry = t.entry(ev, out); out.Entry != Open {
 		return
@@ -16,8 +16,8 @@ func (t *Target) arrives(ev *TargetEvent, out *TargetOut) {
 	t.byID.Add(table.Hash(t.seed, ev.Session[:]), h)
 }
 
-// entry says whether there is room for one link more: of all, of its peer's, and of its address's. A link counts until
-// nothing of it may reach the pool any more.
+// entry decides whether there is room for one more link: in the table, for its peer, and for its address. A link counts
+// until nothing of it may reach the pool any more.
 func (t *Target) entry(ev *TargetEvent, out *TargetOut) Entry {
 	if t.closed {
 		return PlaneClosed
@@ -61,7 +61,7 @@ func (t *Target) entry(ev *TargetEvent, out *TargetOut) Entry {
 	return Open
 }
 
-// turnsAway forgets a link whose peer was not told that it is let in.
+// turnsAway removes a link after the notification that it was admitted could not be sent.
 func (t *Target) turnsAway(ev *TargetEvent, out *TargetOut) {
 	if h, s := t.session(ev.Session); s != nil {
 		s.lost, s.ended = true, true
@@ -69,7 +69,8 @@ func (t *Target) turnsAway(ev *TargetEvent, out *TargetOut) {
 	}
 }
 
-// channelEnds says how the connection ended. Its end may be the peer's last word.
+// channelEnds handles the end of a link's connection. If that end proves that the peer closed it or died, it counts as
+// the peer's report that its ends are gone.
 func (t *Target) channelEnds(ev *TargetEvent, out *TargetOut) {
 	h, s := t.session(ev.Session)
 	if s == nil {
@@ -82,7 +83,7 @@ func (t *Target) channelEnds(ev *TargetEvent, out *TargetOut) {
 	t.rest(h, s, out)
 }
 
-// lose ends the link: what is said on its connection is believed no more. How the connection ends still is.
+// lose ends the link: messages on its connection are not believed any more. How the connection ends is still believed.
 func (t *Target) lose(h table.Handle, s *session, out *TargetOut) {
 	if s.lost {
 		return
@@ -95,7 +96,7 @@ func (t *Target) lose(h table.Handle, s *session, out *TargetOut) {
 	t.rest(h, s, out)
 }
 
-// closes ends all links. What may still reach the pool is waited for.
+// closes ends all links. Epochs that may still reach the pool are awaited.
 func (t *Target) closes(out *TargetOut) {
 	t.closed = true
 	for slot := range t.sessions.Slots() {
@@ -107,7 +108,7 @@ func (t *Target) closes(out *TargetOut) {
 	}
 }
 
-// rest forgets a link where nothing of it is left, and hangs up a connection that is good for nothing any more.
+// rest removes a link of which nothing is left, and hangs up a connection that is of no use any more.
 func (t *Target) rest(h table.Handle, s *session, out *TargetOut) {
 	switch {
 	case s.epochs.Len() > 0 || !s.lost && !t.closed:
@@ -121,20 +122,22 @@ func (t *Target) rest(h table.Handle, s *session, out *TargetOut) {
 	}
 }
 
+// fenceAll fences all epochs of a session.
 func (t *Target) fenceAll(s *session, out *TargetOut) {
 	for h := s.epochs.Front(); h != 0; h = t.epochs.Next(h) {
 		t.fence(s, t.epochs.Get(h), out)
 	}
 }
 
+// releaseAll releases all epochs of a session.
 func (t *Target) releaseAll(s *session, out *TargetOut) {
 	for h := s.epochs.Front(); h != 0; h = t.epochs.Next(h) {
 		t.release(s, t.epochs.Get(h), out)
 	}
 }
 
-// offers begins an epoch. A revocation is either in the list of what was taken back that the accept has, or finds the
-// epoch and fences it: its driver makes that list when the epoch has begun.
+// offers begins an epoch. Each revocation is either in the list of revoked grants in the accept, or finds the epoch and
+// fences it, because the driver makes that list after the epoch has begun (M4).
 func (t *Target) offers(ev *TargetEvent, out *TargetOut) {
 	h, s := t.session(ev.Session)
 	if s == nil {
@@ -146,7 +149,7 @@ func (t *Target) offers(ev *TargetEvent, out *TargetOut) {
 		return
 	}
 	s.newest = ev.Epoch
-	// Whoever offers the next epoch is done with all before it.
+	// The peer offers the next epoch only when it has finished with all earlier ones.
 	for at := s.epochs.Front(); at != 0; at = t.epochs.Next(at) {
 		e := t.epochs.Get(at)
 		t.leave(s, e, out)

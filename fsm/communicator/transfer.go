@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A transfer is a push or a read of the machine's, cut into batches. The batches of a link are submitted in order and
-// end in order. A batch whose communicator was fenced is submitted once more on the next one, as long as the machine
-// was told nothing: puts and gets may be repeated.
+// A transfer is a push or a read that the machine requested, cut into batches. The batches of a link are submitted in
+// order and end in order. A batch of a fenced communicator is submitted once more on the next communicator, as long as
+// the machine was not told that the transfer ended: puts and gets may be repeated.
 type transfer struct {
 	corr     effects.Corr
 	grant    effects.GrantID
@@ -20,19 +20,20 @@ type transfer struct {
 	batches  int
 
 	done   int // batches that have ended well, from the first on
-	sent   int // batches that were submitted; those from done on are in flight, or belong to an epoch that is torn down
-	flying int // batches that the hardware may still be at
+	sent   int // batches submitted; those from done on are in flight, or belong to an epoch that is torn down
+	flying int // batches that the hardware may still be accessing
 
 	told bool         // TransferDone was posted
-	code effects.Code // with this
+	code effects.Code // the code of that TransferDone
 }
 
+// whole reports whether all batches have ended well.
 func (t *transfer) whole() bool { return t.done == t.batches }
 
-// transfer takes one of the machine's.
+// transfer accepts a transfer of the machine.
 func (l *Initiator) transfer(now effects.Time, ev *Event, out *Out) {
 	h, t := l.transfers.Add()
-	if t == nil { // Its driver lets no more come than the rules allow.
+	if t == nil { // The driver passes no more transfers than the rules allow.
 		full := Post{Kind: PostTransferDone, Corr: ev.Corr, Code: effects.TooMany, Settled: true, At: now}
 		out.Posts = append(out.Posts, full)
 		return
@@ -51,18 +52,20 @@ func (l *Initiator) transfer(now effects.Time, ev *Event, out *Out) {
 	}
 }
 
+// setTimer sets the timer that expires the transfer just after NotAfter.
 func (l *Initiator) setTimer(h table.Handle, t *transfer) {
 	l.timers.Set(&t.timer, t.notAfter.Add(1), kernel.Ref{Subject: h})
 }
 
-// withdrawn reports whether the target has taken a transfer's grant back, or may have, as far as it has told.
+// withdrawn reports whether the target has revoked a transfer's grant, or may have revoked it, as far as the target has
+// reported.
 func (l *Initiator) withdrawn(t *transfer) bool {
 	_, listed := slices.BinarySearch(l.revoked, t.grant)
 	return listed || t.since < l.before
 }
 
-// cancel ends a transfer at once, and lets what the hardware has of it end by itself for a while: a batch is short, and
-// to stop it would cost the communicator.
+// cancel ends a transfer at once. Batches that the hardware already has may end by themselves for a limited time
+// (Rules.Grace), because a batch is short, and stopping it would cost the communicator.
 func (l *Initiator) cancel(now effects.Time, corr effects.Corr, out *Out) {
 	for h := l.queue.Front(); h != 0; h = l.transfers.Next(h) {
 		t := l.transfers.Get(h)
@@ -77,8 +80,8 @@ func (l *Initiator) cancel(now effects.Time, corr effects.Corr, out *Out) {
 	}
 }
 
-// tell completes a transfer towards the machine, once. It is settled unless hardware has a batch of it, and then its
-// row is free.
+// tell completes a transfer towards the machine, once. The transfer is settled unless hardware has a batch of it; a
+// settled transfer's row is removed.
 func (l *Initiator) tell(now effects.Time, h table.Handle, code effects.Code, out *Out) {
 	t := l.transfers.Get(h)
 	if t == nil || t.told {
@@ -94,6 +97,7 @@ func (l *Initiator) tell(now effects.Time, h table.Handle, code effects.Code, ou
 	}
 }
 
+// tellAll completes all transfers towards the machine with the code.
 func (l *Initiator) tellAll(now effects.Time, code effects.Code, out *Out) {
 	for h := l.queue.Front(); h != 0; h = l.queue.Front() {
 		l.tell(now, h, code, out)
@@ -101,7 +105,7 @@ func (l *Initiator) tellAll(now effects.Time, code effects.Code, out *Out) {
 	l.blamed = 0
 }
 
-// land notes that hardware is done with a batch; well says that it moved all of it.
+// land records that the hardware has finished with a batch of a transfer; well says that all of the batch was moved.
 func (l *Initiator) land(now effects.Time, h table.Handle, well bool, out *Out) {
 	t := l.transfers.Get(h)
 	t.flying--
@@ -122,7 +126,7 @@ func (l *Initiator) land(now effects.Time, h table.Handle, well bool, out *Out) 
 	}
 }
 
-// next is the transfer whose next batch is to be submitted now.
+// next returns the transfer with the next batch to submit, or zero values if there is none.
 func (l *Initiator) next() (table.Handle, *transfer) {
 	if l.phase != up || len(l.flight) >= l.rules.Window {
 		return 0, nil
@@ -135,8 +139,8 @@ func (l *Initiator) next() (table.Handle, *transfer) {
 	return 0, nil
 }
 
-// Next is the batch that is to be submitted now. The driver reads its clock, submits it, and says Submitted before
-// anything else.
+// Next returns the batch to submit now, and reports false if there is none. The driver reads its clock, submits the
+// batch, and passes Submitted before any other event.
 func (l *Initiator) Next() (Batch, bool) {
 	_, t := l.next()
 	if t == nil {
@@ -145,7 +149,7 @@ func (l *Initiator) Next() (Batch, bool) {
 	return Batch{Corr: t.corr, Index: t.sent, NotAfter: t.notAfter}, true
 }
 
-// submitted takes the outcome for the batch that Next gave.
+// submitted handles the outcome of the batch that Next returned.
 func (l *Initiator) submitted(now effects.Time, how Outcome, out *Out) {
 	h, t := l.next()
 	if t == nil {
@@ -167,8 +171,8 @@ func (l *Initiator) submitted(now effects.Time, how Outcome, out *Out) {
 	}
 }
 
-// batchEnded says that the oldest batch in flight has ended: well, or not. What ends well while the epoch is torn down
-// counts, too.
+// batchEnded handles the end of the oldest batch in flight. A batch that ends well while the epoch is being torn down
+// counts as well.
 func (l *Initiator) batchEnded(now effects.Time, ev *Event, out *Out) {
 	if ev.Epoch != l.epoch || len(l.flight) == 0 {
 		return

@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
-// scheme begins the host of a plain engine's rank. No host can have it.
+// scheme begins the host part of the address of a plain engine's rank. No real host name can begin so.
 const scheme = "vllm://"
 
-// A Place is a rank of a plain engine, by its engine's side channel.
+// A Place is a rank of a plain engine, addressed by its engine's side channel.
 type Place struct {
 	Host          string
 	Port          uint16
@@ -19,21 +19,23 @@ type Place struct {
 	Rank, Ranks   uint32
 }
 
-// Addr is how a rank here calls it.
+// Addr returns the address by which a rank here connects to the place.
 func (p Place) Addr() effects.Addr {
 	return effects.Addr{
 		Host: scheme + p.Host + "/pp" + of(p.Stage, p.Stages) + "/tp" + of(p.Rank, p.Ranks), Port: p.Port,
 	}
 }
 
+// of returns a text such as 2of4.
 func of(i, n uint32) string { return decimal(uint64(i)) + "of" + decimal(uint64(n)) }
 
+// decimal returns n in decimal digits.
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// IsPlain says whether an address is a plain engine's.
+// IsPlain reports whether an address is that of a plain engine.
 func IsPlain(a effects.Addr) bool { return strings.HasPrefix(a.Host, scheme) }
 
-// PlaceOf reads an address; false if it is none.
+// PlaceOf parses an address, and reports false if the address is not that of a plain engine's rank.
 func PlaceOf(a effects.Addr) (p Place, ok bool) {
 	rest, ok := strings.CutPrefix(a.Host, scheme)
 	if !ok || a.Port == 0 {
@@ -55,6 +57,7 @@ func PlaceOf(a effects.Addr) (p Place, ok bool) {
 	return p, ok
 }
 
+// cutLast splits s around the last sep.
 func cutLast(s, sep string) (before, after string, ok bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {
@@ -63,7 +66,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// parse reads 2of4, with at most so many.
+// parse reads a text such as 2of4; the second number must not exceed most.
 func parse(s string, most uint64) (i, n uint32, ok bool) {
 	a, b, found := strings.Cut(s, "of")
 	x, err := strconv.ParseUint(a, 10, 32)

@@ -8,28 +8,28 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An ask is a registration of the rank's with a rank of a plain engine, until nothing of it can be written any more and
-// the rank has heard so.
+// An ask is a registration of the rank with a rank of a plain engine. The record is kept until nothing of the
+// registration can be written any more and the rank has been notified of that.
 type ask struct {
 	asker, off asker // the registration, and its withdrawal
 	echo       int64
 	us         protocol.UUID
 	operation  uint64
 	to         *theirRank
-	who        effects.Incarnation // its life that was asked
+	who        effects.Incarnation // the incarnation of the engine's rank that was asked
 	tie        *tie
-	name       string // of its agent
+	name       string // name of that rank's agent
 	request    []byte
-	body       []byte // all that is told but where we are; nil: told
+	body       []byte // the registration without the agent's address; nil: it was sent
 	told       bool
 	withdrawn  bool
-	unsure     bool // it may not have heard what it was told
+	unsure     bool // the note may not have been sent
 	over       bool
-	code       effects.Code // when it is over
+	code       effects.Code // the result, when over
 	why        *effects.Why
 }
 
-// register takes a registration of the rank's, or one that is asked again: that is never told twice.
+// register handles a registration of the rank, or its repetition. A repetition is never sent to the engine again.
 func (g *inward) register(now effects.Time, to *theirRank, who asker, out *Out) {
 	m := &g.reg
 	if a := g.asked(m.Ext.Incarnation, m.Ext.Operation); a != nil {
@@ -58,7 +58,7 @@ func (g *inward) register(now effects.Time, to *theirRank, who asker, out *Out) 
 	g.advance(now, to.of, out)
 }
 
-// may says whether a registration can be told.
+// may reports whether a registration can be sent, or why it cannot.
 func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 	m := &g.reg
 	if to.name == "" || effects.Incarnation(m.Ext.To) != to.who {
@@ -67,7 +67,7 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 		}
 	}
 	for i, list := range m.Blocks {
-		if len(list) == 0 { // The engine would take it for all blocks of the group.
+		if len(list) == 0 { // The engine would take an empty list for all blocks of the group.
 			return effects.Unsupported, &effects.Why{
 				Field: "local_block_ids", Theirs: "none of group " + decimal(uint64(i)),
 				Ours: "some of each group", Remedy: "register blocks of every group with engines of vLLM",
@@ -88,7 +88,7 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 			Remedy: "retry when others of them have ended, or raise gateway.agents",
 		}
 	}
-	if m.Ext.Operation <= g.forgot { // Operations only grow. It may have been told, and nobody asked what became of it.
+	if m.Ext.Operation <= g.forgot { // Operations only grow. The note may have been sent; the record is gone.
 		return effects.Ended, &effects.Why{
 			Field: "kvf_op", Theirs: decimal(m.Ext.Operation), Ours: "forgotten", Remedy: "dispatch the request anew",
 		}
@@ -114,7 +114,7 @@ func (g *inward) may(to *theirRank) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// asked finds a registration of the rank's.
+// asked returns a registration of the rank, or nil.
 func (g *inward) asked(us protocol.UUID, operation uint64) *ask {
 	for _, a := range g.asks {
 		if a.operation == operation && a.us == us {
@@ -124,7 +124,7 @@ func (g *inward) asked(us protocol.UUID, operation uint64) *ask {
 	return nil
 }
 
-// asksBy are those by a tie that are not over.
+// asksBy returns the registrations by a tie that are not over.
 func (g *inward) asksBy(t *tie) []*ask {
 	var list []*ask
 	for _, a := range g.asks {
@@ -151,7 +151,8 @@ func (g *inward) tell(a *ask, out *Out) {
 	out.Says = append(out.Says, Say{Agent: a.tie.agent, To: a.to.name, Body: m.Append(nil), Tag: a.operation})
 }
 
-// Unsaid says that a note could not be sent. It may have been, all the same: so the agent it names goes.
+// Unsaid reports that a note could not be sent. The note may have arrived all the same, so the agent that it names is
+// retired.
 func (g *inward) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
 	for _, a := range g.asks {
 		if a.tie.agent != agent || a.operation != tag || a.over {
@@ -159,9 +160,9 @@ func (g *inward) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
 		}
 		a.unsure = true
 		to := a.to
-		to.agent, to.name = nil, "" // Whoever is there now is asked first.
+		to.agent, to.name = nil, "" // The engine at that place is queried before anything else is sent to it.
 		g.retire(a.tie, out)
-		if t := to.of.tie; t != nil { // Which may know another life by that place.
+		if t := to.of.tie; t != nil { // That tie may have loaded another incarnation at that place.
 			g.retire(t, out)
 		}
 		for _, x := range slices.Clone(g.asks) {
@@ -175,7 +176,8 @@ func (g *inward) Unsaid(now effects.Time, agent Agent, tag uint64, out *Out) {
 	}
 }
 
-// noted takes a note that came to an agent of ours; false: to none that is written to.
+// noted handles a note that arrived at an agent of this node, and reports false if the agent is not one that engines
+// write to.
 func (g *inward) noted(now effects.Time, agent Agent, from string, body []byte, out *Out) bool {
 	_, t := g.tieOf(agent)
 	if t != nil {
@@ -184,7 +186,7 @@ func (g *inward) noted(now effects.Time, agent Agent, from string, body []byte, 
 	return t != nil
 }
 
-// completed takes a note that comes to a tie's agent.
+// completed handles a note that arrived at the agent of a tie.
 func (g *inward) completed(now effects.Time, t *tie, from string, body []byte, out *Out) {
 	if err := g.done.Decode(body, &g.cfg.Wire); err != nil {
 		out.note("a note of a plain engine makes no sense", effects.Why{Name: from, Field: "note", Theirs: err.Error()})
@@ -209,7 +211,8 @@ func (g *inward) completed(now effects.Time, t *tie, from string, body []byte, o
 	})
 }
 
-// withdraw takes a withdrawal of the rank's. It is answered when nothing of that registration can be written any more.
+// withdraw handles a withdrawal of the rank. The rank gets the reply when nothing of that registration can be written
+// any more.
 func (g *inward) withdraw(now effects.Time, to *theirRank, who asker, out *Out) {
 	a := g.asked(g.off.Incarnation, g.off.Operation)
 	if a == nil {
@@ -237,7 +240,8 @@ func (g *inward) conclude(now effects.Time, a *ask, code effects.Code, why *effe
 	g.review(a.tie, out)
 }
 
-// hear has the rank know how a registration ended, if it asks; else it is kept until it does.
+// hear reports the result of a registration to the rank, if a request of the rank waits for it. Otherwise the result is
+// kept for a later request.
 func (g *inward) hear(now effects.Time, a *ask, out *Out) {
 	heard := a.asker.corr != 0 || a.off.corr != 0
 	for _, who := range []*asker{&a.asker, &a.off} {
@@ -249,7 +253,7 @@ func (g *inward) hear(now effects.Time, a *ask, out *Out) {
 		g.drop(a)
 		return
 	}
-	// Nobody may ever ask. The oldest of those go.
+	// The rank may never ask for a result. The oldest results are dropped.
 	kept := 0
 	for i := len(g.asks) - 1; i >= 0; i-- {
 		if x := g.asks[i]; x.over {
@@ -261,6 +265,7 @@ func (g *inward) hear(now effects.Time, a *ask, out *Out) {
 	}
 }
 
+// drop removes the record of a registration.
 func (g *inward) drop(a *ask) {
 	for i, x := range g.asks {
 		if x == a {
@@ -270,7 +275,7 @@ func (g *inward) drop(a *ask) {
 	}
 }
 
-// retire has no registration go by a tie any more.
+// retire excludes a tie from new registrations.
 func (g *inward) retire(t *tie, out *Out) {
 	t.retired = true
 	for _, p := range g.producers {
@@ -281,7 +286,8 @@ func (g *inward) retire(t *tie, out *Out) {
 	g.review(t, out)
 }
 
-// review destroys a retired tie that nobody needs: all by it have ended, or are withdrawn.
+// review destroys a retired tie that is no longer needed: all its registrations have ended, are withdrawn, or may not
+// have been sent.
 func (g *inward) review(t *tie, out *Out) {
 	if !t.retired || t.destroying {
 		return
@@ -294,6 +300,7 @@ func (g *inward) review(t *tie, out *Out) {
 	g.destroy(t, out)
 }
 
+// destroy has the agent of a tie destroyed.
 func (g *inward) destroy(t *tie, out *Out) {
 	if !t.destroying {
 		t.destroying = true
@@ -301,10 +308,10 @@ func (g *inward) destroy(t *tie, out *Out) {
 	}
 }
 
-// Expel ends all access of a life of a rank's engine, and has Proven say when: its engine's other ranks reach us by the
-// same agents, and end with it.
+// Expel ends all access of an incarnation of an engine's rank, and has Out.Proven report when that is complete. The
+// engine's other ranks reach this node by the same agents, so their access ends too.
 func (g *inward) Expel(now effects.Time, who effects.Incarnation, number uint64, out *Out) {
-	for _, a := range slices.Clone(g.asks) { // What is not told yet never is.
+	for _, a := range slices.Clone(g.asks) { // A registration that was not sent yet never will be.
 		if a.who == who && !a.told && !a.over {
 			g.conclude(now, a, effects.PeerLost, nil, out)
 		}
@@ -326,7 +333,7 @@ func (g *inward) Expel(now effects.Time, who effects.Incarnation, number uint64,
 	}
 }
 
-// knows says whether a life was told of the agent, or may be.
+// knows reports whether an incarnation has received the agent's metadata, or may have received it.
 func (t *tie) knows(who effects.Incarnation) bool {
 	for _, x := range t.lives {
 		if x == who {
@@ -336,7 +343,8 @@ func (t *tie) knows(who effects.Incarnation) bool {
 	return false
 }
 
-// destroyed takes the end of an agent, or that it has none; false: it is none that is written to.
+// destroyed handles the end of an agent, or the failure to destroy it, and reports false if the agent is not one that
+// engines write to.
 func (g *inward) destroyed(now effects.Time, agent Agent, code effects.Code, out *Out) bool {
 	p, t := g.tieOf(agent)
 	switch {
@@ -350,7 +358,7 @@ func (g *inward) destroyed(now effects.Time, agent Agent, code effects.Code, out
 	return true
 }
 
-// gone takes a tie away: nothing is written by it any more.
+// gone removes a tie: nothing is written by it any more.
 func (g *inward) gone(now effects.Time, p *producer, t *tie, code effects.Code, why *effects.Why, out *Out) {
 	for i, x := range p.ties {
 		if x == t {
@@ -377,7 +385,7 @@ func (g *inward) gone(now effects.Time, p *producer, t *tie, code effects.Code, 
 	g.advance(now, p, out) // A hello may wait for an agent.
 }
 
-// keepsAlive has an engine keep requests for longer. It cannot be told that one is not needed.
+// keepsAlive asks an engine to keep requests for longer. An engine cannot be told that a request is not needed.
 func (g *inward) keepsAlive(now effects.Time, to *theirRank, who asker, out *Out) {
 	code := effects.OK
 	switch {

@@ -6,13 +6,14 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A conn is one that the rank opened to a plain engine's rank.
+// A conn is a connection that the rank opened to a rank of a plain engine.
 type conn struct {
 	id effects.Conn
 	to *theirRank
 }
 
-// Open takes the rank's. It answers at once, as any transport may before the peer is there.
+// Open handles the rank's Open effect, and completes the effect at once, as any transport may do before the peer is
+// present.
 func (g *inward) Open(e *effects.Open, out *Out) {
 	answer := &effects.Opened{Corr: e.Corr}
 	out.Events = append(out.Events, answer)
@@ -36,7 +37,8 @@ func (g *inward) Open(e *effects.Open, out *Out) {
 	g.conns = append(g.conns, conn{answer.Conn, to})
 }
 
-// Stop answers hellos: whom they wait for may never answer. Registrations have their answers when agents go.
+// Stop completes the rank's hellos, because the engines that they wait for may never answer. Registrations are answered
+// when their agents end.
 func (g *inward) Stop(out *Out) {
 	for _, p := range g.producers {
 		for _, r := range p.ranks {
@@ -48,7 +50,7 @@ func (g *inward) Stop(out *Out) {
 	}
 }
 
-// at is where a conn is; -1: it is not open.
+// at returns the index of an open conn, or -1.
 func (g *inward) at(id effects.Conn) int {
 	for i := range g.conns {
 		if g.conns[i].id == id {
@@ -58,7 +60,8 @@ func (g *inward) at(id effects.Conn) int {
 	return -1
 }
 
-// Close takes the rank's. What was asked on the conn goes on, and has no answer but to its repetition.
+// Close handles the rank's Close effect. A request that was sent on the conn continues; only a repetition of the
+// request gets its result.
 func (g *inward) Close(id effects.Conn, out *Out) {
 	i := g.at(id)
 	if i < 0 {
@@ -81,11 +84,12 @@ func (g *inward) Close(id effects.Conn, out *Out) {
 	}
 }
 
+// unanswered completes a Send of the rank without a reply.
 func unanswered(corr effects.Corr, code effects.Code, out *Out) {
 	out.Events = append(out.Events, &effects.Unanswered{Corr: corr, Code: code})
 }
 
-// Send takes the rank's: a step of its hello, or a word on registrations.
+// Send handles the rank's Send effect: a step of its hello, or a message about registrations.
 func (g *inward) Send(now effects.Time, e *effects.Send, out *Out) {
 	i := g.at(e.Conn)
 	if i < 0 {
@@ -122,13 +126,13 @@ func (g *inward) Send(now effects.Time, e *effects.Send, out *Out) {
 	unanswered(e.Corr, effects.Unsupported, out)
 }
 
-// An asker is a question of the rank's that has no answer yet; zero: there is none.
+// An asker is a request of the rank that has no reply yet; the zero value is none.
 type asker struct {
 	corr effects.Corr
 	conn effects.Conn
 }
 
-// answer gives it a message.
+// answer sends the reply, if there is a request to answer.
 func (a *asker) answer(body []byte, out *Out) {
 	if a.corr != 0 {
 		out.Events = append(out.Events, &effects.Replied{Corr: a.corr, Body: body})
@@ -136,7 +140,7 @@ func (a *asker) answer(body []byte, out *Out) {
 	*a = asker{}
 }
 
-// ends answers a word on registrations.
+// ends answers a message about registrations.
 func (g *core) ends(now effects.Time, a *asker, who effects.Incarnation, operation uint64, echo int64,
 	code effects.Code, why *effects.Why, out *Out) {
 	m := protocol.PushEnd{

@@ -6,64 +6,65 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A consumer is a life of an engine that registers with us, by what it says in registrations.
+// A consumer is one incarnation of an engine that registers with this node, as identified by its registrations.
 type consumer struct {
 	engine   string
-	at       effects.Addr // of its side channel
+	at       effects.Addr // address of its side channel
 	ranks    uint32
 	near     geometry.Neighbours
-	peers    []*peer // its ranks that have a part of our heads, in order
-	writer   Agent   // 0: there is none yet
+	peers    []*peer // its ranks that share heads with this rank, in order
+	writer   Agent   // 0: none yet
 	made     bool
 	phase    phase
-	asking   int    // the rank whose metadata is asked for
-	question uint64 // to its side channel, or to the writer
+	asking   int    // index of the rank that is being queried or loaded
+	question uint64 // outstanding query to its side channel, or load at the writer; 0: none
 	tries    int
-	waits    []*incoming // registrations, until it is known
-	leaving  bool        // another life is there; it goes when its registrations have ended
-	ending   bool        // its writer is to be destroyed
+	waits    []*incoming // registrations that wait until the engine is known
+	leaving  bool        // another incarnation has replaced it; it is removed when its registrations have ended
+	ending   bool        // its writer is being destroyed
 }
 
+// A phase is how far this node is with a new consumer.
 type phase uint8
 
 const (
-	asking phase = iota // its side channel, rank after rank
-	making              // the writer
-	naming              // its ranks' metadata
-	known
+	asking phase = iota // querying its side channel, rank by rank
+	making              // making the writer
+	naming              // loading the metadata of its ranks
+	known               // ready
 )
 
-// A peer is one of its ranks, as the rank here knows it: by a hello of its own.
+// A peer is one rank of a consumer, as the rank here knows it: by a hello in the peer's name.
 type peer struct {
 	of     *consumer
 	rank   uint32
 	agent  []byte
 	joined geometry.Joined
-	key    uint64 // by which the data plane finds it
-	name   string // of its agent
+	key    uint64 // by which the data plane finds the peer
+	name   string // name of its agent
 	who    effects.Incarnation
 	conn   effects.Conn
 
-	met   bool // the rank knows it
-	asks  bool // its hello is under way
+	met   bool // the rank knows the peer
+	asks  bool // the peer's hello is in flight
 	us    protocol.UUID
-	sum   uint64 // of both caches, as they were said
+	sum   uint64 // checksum of both ends' cache geometry, as stated in the hello
 	echo  int64
 	waits []*incoming
 }
 
-// An incoming is a registration of a plain engine's.
+// An incoming is a registration of a plain engine.
 type incoming struct {
-	from    string // the agent
+	from    string // the sending agent
 	request []byte
 	reg     protocol.PushRegistration
 	tries   int
 }
 
-// id tells registrations apart, as an engine does.
+// id identifies a registration as an engine does: by the agent and the request.
 func (x *incoming) id() string { return x.from + " " + string(x.request) }
 
-// A question is one of ours to the rank.
+// A question is a request of the gateway to the rank.
 type question struct {
 	request effects.Request
 	of      *peer
@@ -71,16 +72,17 @@ type question struct {
 	x       *incoming
 }
 
+// A kind is the kind of a request of the gateway to the rank.
 type kind uint8
 
 const (
-	hello kind = iota
-	list
-	registers
-	keeps
+	hello     kind = iota // first message of a hello
+	list                  // last message of a hello: the list of buffers
+	registers             // a registration
+	keeps                 // a heartbeat
 )
 
-// noted takes a note that came to the front.
+// noted handles a note that arrived at the front.
 func (g *outward) noted(now effects.Time, from string, body []byte, out *Out) {
 	switch protocol.NixlNoteOf(body) {
 	case protocol.NixlRegistration:
@@ -100,7 +102,7 @@ func (g *outward) noted(now effects.Time, from string, body []byte, out *Out) {
 	}
 }
 
-// registered takes a registration. What it repeats is none.
+// registered handles a registration. A repetition is ignored.
 func (g *outward) registered(now effects.Time, from string, body []byte, out *Out) {
 	x := &incoming{from: from}
 	body = append([]byte(nil), body...)
@@ -127,13 +129,13 @@ func (g *outward) registered(now effects.Time, from string, body []byte, out *Ou
 			g.introduces(now, p, x, out)
 			return
 		}
-		g.leave(c, out) // Another life of it.
-		break           // No other one matches, and the list may have changed.
+		g.leave(c, out) // The agent is unknown, so the engine has another incarnation.
+		break           // No other consumer matches, and the list may have changed.
 	}
 	g.meets(x, at, out)
 }
 
-// takes says whether a registration can be one.
+// takes reports whether a registration is accepted, or why it is not.
 func (g *outward) takes(x *incoming) (effects.Why, bool) {
 	if n := len(x.reg.Remote.EngineID); n > 0 && string(x.reg.Remote.EngineID) != g.cfg.Own.EngineID {
 		return effects.Why{
@@ -163,7 +165,7 @@ func (g *outward) takes(x *incoming) (effects.Why, bool) {
 	return effects.Why{}, true
 }
 
-// incomings are all registrations that have not ended.
+// incomings returns all registrations that have not ended.
 func (g *outward) incomings() (all []*incoming) {
 	for _, c := range g.consumers {
 		all = append(all, c.waits...)
@@ -179,6 +181,7 @@ func (g *outward) incomings() (all []*incoming) {
 	return all
 }
 
+// named returns the consumer's peer with the given agent name, or nil.
 func (c *consumer) named(agent string) *peer {
 	for _, p := range c.peers {
 		if p.name == agent {
@@ -188,7 +191,7 @@ func (c *consumer) named(agent string) *peer {
 	return nil
 }
 
-// meets begins with an engine that is not known.
+// meets begins to query an engine that is not known yet.
 func (g *outward) meets(x *incoming, at effects.Addr, out *Out) {
 	near, err := geometry.Consumers(&g.cfg.Own.Geometry, x.reg.TPSize)
 	if err == nil && near.Count > uint32(g.cfg.RanksMax) {
@@ -214,8 +217,9 @@ func (g *outward) meets(x *incoming, at effects.Addr, out *Out) {
 	g.asksSide(c, out)
 }
 
-// mayMeet says whether an engine that is not known may be asked who it is. Those have places of their own, each sender
-// one: they cost nothing to invent, and take nobody else's.
+// mayMeet reports whether an unknown engine may be queried, or why it may not. Unknown engines have a limit of their
+// own, and each sender may have one, because engine names cost nothing to invent and must not take the places of known
+// engines.
 func (g *outward) mayMeet(x *incoming) (effects.Why, bool) {
 	unknown := 0
 	for _, c := range g.consumers {
@@ -239,7 +243,8 @@ func (g *outward) mayMeet(x *incoming) (effects.Why, bool) {
 	return effects.Why{}, true
 }
 
-// makeRoom says whether there is a place for an engine that is known now. An idle one goes for it.
+// makeRoom reports whether there is a place for an engine that has become known. If the table is full, an idle engine
+// is removed.
 func (g *outward) makeRoom(out *Out) bool {
 	there := 0
 	var idle *consumer
@@ -260,12 +265,14 @@ func (g *outward) makeRoom(out *Out) bool {
 	return idle != nil
 }
 
+// asksSide queries the side channel of a consumer for the metadata of its next rank.
 func (g *outward) asksSide(c *consumer, out *Out) {
 	c.phase, c.question = asking, g.id()
 	q := protocol.NixlQuestion{TPRank: c.peers[c.asking].rank}
 	out.Asks = append(out.Asks, Ask{Question: c.question, Addr: c.at, Body: q.Append(nil)})
 }
 
+// consumerOf returns the consumer for which a query or load is outstanding, or nil.
 func (g *outward) consumerOf(question uint64) *consumer {
 	for _, c := range g.consumers {
 		if c.question == question && question != 0 {
@@ -275,7 +282,7 @@ func (g *outward) consumerOf(question uint64) *consumer {
 	return nil
 }
 
-// answered takes what a side channel answered.
+// answered handles the answer of a side channel.
 func (g *outward) answered(question uint64, body []byte, code effects.Code, out *Out) {
 	c := g.consumerOf(question)
 	if c == nil {
@@ -321,7 +328,8 @@ func (g *outward) answered(question uint64, body []byte, code effects.Code, out 
 	out.Writers = append(out.Writers, c.writer)
 }
 
-// giveUp forgets an engine that cannot be reached, and what it registered: there is no word to tell it.
+// giveUp removes an engine that cannot be reached, and the engine's registrations: there is no message that would
+// report this to it.
 func (g *outward) giveUp(c *consumer, why effects.Why, out *Out) {
 	why.Addr, why.Name = c.at, c.engine
 	for _, x := range c.waits {
@@ -332,13 +340,14 @@ func (g *outward) giveUp(c *consumer, why effects.Why, out *Out) {
 	g.leave(c, out)
 }
 
+// remember records that a registration has ended. The oldest records are dropped.
 func (g *outward) remember(x *incoming) {
 	if g.lately = append(g.lately, x.id()); len(g.lately) > g.cfg.WaitingMax {
 		g.lately = append(g.lately[:0], g.lately[1:]...)
 	}
 }
 
-// made takes a writer that is there, or cannot be.
+// made handles a writer that exists now, or cannot be made.
 func (g *outward) made(a Agent, code effects.Code, out *Out) {
 	for _, c := range g.consumers {
 		if c.writer != a {
@@ -355,12 +364,13 @@ func (g *outward) made(a Agent, code effects.Code, out *Out) {
 	}
 }
 
+// loads has the writer load the metadata of the consumer's next rank.
 func (g *outward) loads(c *consumer, out *Out) {
 	c.question = g.id()
 	out.Loads = append(out.Loads, Load{Agent: c.writer, Question: c.question, Metadata: c.peers[c.asking].agent})
 }
 
-// named takes the name of a rank's agent, or why it has none.
+// named handles the name of a rank's agent, or the failure to load the agent.
 func (g *outward) named(now effects.Time, question uint64, name string, code effects.Code, out *Out) {
 	c := g.consumerOf(question)
 	if c == nil {
@@ -403,7 +413,7 @@ func (g *outward) named(now effects.Time, question uint64, name string, code eff
 	}
 }
 
-// busy counts what of an engine has not ended.
+// busy returns the number of registrations and requests of an engine that have not ended.
 func (g *outward) busy(c *consumer) int {
 	n := len(c.waits)
 	for _, p := range c.peers {
@@ -417,13 +427,13 @@ func (g *outward) busy(c *consumer) int {
 	return n
 }
 
-// leave forgets a life of an engine as soon as nothing of it is under way.
+// leave removes an incarnation of an engine as soon as nothing of it is in flight.
 func (g *outward) leave(c *consumer, out *Out) {
 	c.leaving = true
 	if g.busy(c) > 0 {
 		return
 	}
-	if c.writer != 0 { // Its place is free when that is gone.
+	if c.writer != 0 { // The place becomes free when the writer is gone.
 		if !c.ending {
 			c.ending = true
 			out.Destroys = append(out.Destroys, c.writer)
@@ -433,6 +443,7 @@ func (g *outward) leave(c *consumer, out *Out) {
 	g.forget(c)
 }
 
+// forget removes a consumer.
 func (g *outward) forget(c *consumer) {
 	for i, x := range g.consumers {
 		if x == c {
@@ -442,7 +453,7 @@ func (g *outward) forget(c *consumer) {
 	}
 }
 
-// gone takes a writer's end: its engine cannot be written to any more. What is under way has its end by the data plane.
+// gone handles the end of a writer: its engine cannot be written to any more. Writes in flight end by the data plane.
 func (g *outward) gone(agent Agent, out *Out) {
 	for _, c := range g.consumers {
 		if c.writer == agent {
@@ -457,7 +468,7 @@ func (g *outward) gone(agent Agent, out *Out) {
 	}
 }
 
-// Failed says that a writer failed: its engine is met anew when it registers again.
+// Failed reports that a writer failed. Its engine is queried anew when it registers again.
 func (g *outward) Failed(agent Agent, out *Out) {
 	for _, c := range g.consumers {
 		if c.writer == agent && !c.leaving {

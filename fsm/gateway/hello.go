@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// says is what a plain rank would say of itself in a hello.
+// says returns what a plain rank would state about itself in a hello, if it spoke kvferry's protocol.
 func (g *core) says(now effects.Time, who effects.Incarnation, echo int64, of *geometry.Geometry, key uint64,
 ) protocol.HelloExt {
 	page, _ := g.cfg.Own.CellBytes()
@@ -27,14 +27,15 @@ func (g *core) says(now effects.Time, who effects.Incarnation, echo int64, of *g
 	return ext
 }
 
-// buffer is the memory of a plain rank, as one of our kind would list it. Its address is nobody's business.
+// buffer returns the memory of a plain rank as a peer of kvferry would list it. The address is left out, because no
+// peer needs it.
 func (g *core) buffer(who effects.Incarnation, of *geometry.Geometry) []protocol.BufferInfo {
 	page, _ := g.cfg.Own.CellBytes()
 	return []protocol.BufferInfo{{UUID: protocol.UUID(who), Size: of.Pages() * page, PageSize: page}}
 }
 
-// read takes what a side channel answered. The hash is compared before anything else is decoded: what it stands for is
-// what the rest means.
+// read decodes the answer of a side channel. The hash is compared before anything else is decoded, because it
+// determines how the rest must be interpreted.
 func (g *core) read(body []byte, w *geometry.Worker) (
 	agent []byte, r geometry.Regions, code effects.Code, why effects.Why,
 ) {
@@ -64,9 +65,9 @@ func (g *core) read(body []byte, w *geometry.Worker) (
 	return append([]byte(nil), g.meta.Agent...), r, effects.OK, effects.Why{}
 }
 
-// unfit is what is said of an error of geometry's.
+// unfit converts an error of package geometry into a Why.
 func unfit(err error) effects.Why {
-	x, ok := err.(*geometry.Error) // It is one.
+	x, ok := err.(*geometry.Error) // The geometry package returns only this type.
 	if !ok {
 		return effects.Why{Field: "metadata", Theirs: err.Error()}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// introduces puts a registration to the rank, after a hello if that does not know the peer yet.
+// introduces passes a registration to the rank, after a hello if the rank does not know the peer yet.
 func (g *outward) introduces(now effects.Time, p *peer, x *incoming, out *Out) {
 	if p.met {
 		g.puts(now, p, x, out)
@@ -18,7 +18,7 @@ func (g *outward) introduces(now effects.Time, p *peer, x *incoming, out *Out) {
 	g.greets(now, p, &p.joined.Consumer.Geometry, out)
 }
 
-// greets says hello to the rank in a peer's name.
+// greets sends a hello to the rank in a peer's name.
 func (g *outward) greets(now effects.Time, p *peer, of *geometry.Geometry, out *Out) {
 	if p.asks {
 		return
@@ -29,7 +29,7 @@ func (g *outward) greets(now effects.Time, p *peer, of *geometry.Geometry, out *
 	g.put(p, hello, nil, effects.ChannelInit, m.Append(nil), out)
 }
 
-// id is what a peer calls itself, for people.
+// id returns the name that a peer gives itself, for people.
 func (p *peer) id() string {
 	if p.of == nil {
 		return p.name
@@ -37,14 +37,14 @@ func (p *peer) id() string {
 	return p.of.engine + " tp" + decimal(uint64(p.rank))
 }
 
-// put asks the rank.
+// put sends a request to the rank in a peer's name.
 func (g *outward) put(p *peer, k kind, x *incoming, on effects.Channel, body []byte, out *Out) {
 	r := effects.Request(g.id())
 	g.questions = append(g.questions, question{request: r, of: p, kind: k, x: x})
 	out.Events = append(out.Events, &effects.Received{Conn: p.conn, Channel: on, Request: r, Body: body})
 }
 
-// Reply takes the rank's answer.
+// Reply handles the rank's reply to a request of the gateway.
 func (g *outward) Reply(now effects.Time, e *effects.Reply, out *Out) {
 	for i := range g.questions {
 		if g.questions[i].request != e.Request {
@@ -61,7 +61,7 @@ func (g *outward) Reply(now effects.Time, e *effects.Reply, out *Out) {
 			g.ended(now, q.of, q.x, e.Body, out)
 		case keeps:
 			if g.end.Decode(e.Body, &g.cfg.Wire) == nil && effects.CodeFromWire(g.end.Code) == effects.Stale {
-				g.keeper.met = false // The next heartbeat says hello first.
+				g.keeper.met = false // The next heartbeat is preceded by a hello.
 			}
 		}
 		if c := q.of.of; c != nil && c.leaving {
@@ -71,7 +71,7 @@ func (g *outward) Reply(now effects.Time, e *effects.Reply, out *Out) {
 	}
 }
 
-// welcomed takes the answer to a peer's hello, and tells the rank of its memory.
+// welcomed handles the reply to a peer's hello, and sends the rank the description of the peer's memory.
 func (g *outward) welcomed(now effects.Time, p *peer, body []byte, out *Out) {
 	m := &g.inits
 	if err := m.Decode(body, &g.cfg.Wire); err != nil || !m.HasExt || m.Ext.Code != 0 {
@@ -94,7 +94,7 @@ func (g *outward) welcomed(now effects.Time, p *peer, body []byte, out *Out) {
 	g.put(p, list, nil, effects.ChannelInit, l.Append(nil), out)
 }
 
-// acquainted takes the last answer of a hello.
+// acquainted handles the last reply of a hello.
 func (g *outward) acquainted(now effects.Time, p *peer, body []byte, out *Out) {
 	m := protocol.HixlMemInfoResponse{}
 	if err := m.Decode(body, &g.cfg.Wire); err != nil {
@@ -112,7 +112,7 @@ func (g *outward) acquainted(now effects.Time, p *peer, body []byte, out *Out) {
 	}
 }
 
-// unwelcome ends what waits for a peer that the rank does not take.
+// unwelcome ends the registrations that wait for a peer that the rank does not accept.
 func (g *outward) unwelcome(p *peer, why effects.Why, out *Out) {
 	p.asks = false
 	why.Name = p.id()
@@ -125,8 +125,8 @@ func (g *outward) unwelcome(p *peer, why effects.Why, out *Out) {
 	p.waits = nil
 }
 
-// puts puts a registration to the rank, as one of its own kind would. Its blocks are the last of the request: a plain
-// engine says no positions.
+// puts sends a registration to the rank as a peer of kvferry would. Its blocks are the last blocks of the request,
+// because a plain engine states no positions.
 func (g *outward) puts(now effects.Time, p *peer, x *incoming, out *Out) {
 	m := &x.reg
 	op := g.id()
@@ -144,7 +144,8 @@ func (g *outward) puts(now effects.Time, p *peer, x *incoming, out *Out) {
 	g.put(p, registers, x, effects.ChannelRegister, m.Append(nil), out)
 }
 
-// ended takes the end of a registration: nothing of it is written any more. Only what was written whole is told.
+// ended handles the end of a registration: nothing of it is written any more. The engine is notified only if everything
+// was written.
 func (g *outward) ended(now effects.Time, p *peer, x *incoming, body []byte, out *Out) {
 	m := &g.end
 	code := effects.Malformed
@@ -172,7 +173,7 @@ func (g *outward) ended(now effects.Time, p *peer, x *incoming, body []byte, out
 	out.Says = append(out.Says, Say{Agent: p.of.writer, To: p.name, Body: done.Append(nil)})
 }
 
-// beaten tells the rank which requests engines want to be kept.
+// beaten sends the rank the requests that engines want to be kept.
 func (g *outward) beaten(now effects.Time, out *Out) {
 	p := &g.keeper
 	if !p.met {

@@ -9,55 +9,56 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A producer is an engine that writes to us, by its side channel.
+// A producer is an engine that writes to this node, identified by its side channel.
 type producer struct {
 	host  string
 	port  uint16
 	ranks []*theirRank
-	ties  []*tie // all agents of ours that it was told of, and that may live
-	tie   *tie   // that which new registrations go by; nil: the next one needs another
+	ties  []*tie // all agents of this node that the engine was told of and that may still exist
+	tie   *tie   // the agent for new registrations; nil: the next registration needs a new agent
 }
 
-// A theirRank is one of its ranks.
+// A theirRank is one rank of a producer.
 type theirRank struct {
 	of       *producer
 	place    Place
 	key      uint64
 	conns    int
-	asker    asker // its hello that has no answer yet
+	asker    asker // its hello that has no reply yet
 	echo     int64
-	question uint64 // to its side channel, that has no answer yet
+	question uint64 // its query to the side channel that has no answer yet; 0: none
 	agent    []byte // metadata of its agent; nil: not known
 	engine   string
 	joined   geometry.Joined
-	name     string // of its agent; empty: not known
+	name     string // name of its agent; empty: not known
 	who      effects.Incarnation
 }
 
-// A tie is an agent of ours that one engine may write to.
+// A tie is an agent of this node to which one engine may write.
 type tie struct {
 	agent      Agent
-	port       uint16 // of its side channel; 0: it is not made yet
+	port       uint16 // of its side channel; 0: the agent is not made yet
 	loaded     []*theirRank
-	lives      []effects.Incarnation // of these
+	lives      []effects.Incarnation // incarnations of the loaded ranks
 	loading    []loading
-	retired    bool // no registration is to come by it any more
+	retired    bool // no new registration may use the agent
 	destroying bool
 	proofs     []*expulsion
 }
 
+// A loading is a Load that is not completed.
 type loading struct {
 	question uint64
 	rank     *theirRank
 }
 
-// An expulsion waits for all ties of an engine.
+// An expulsion waits for the end of all ties of an engine.
 type expulsion struct {
 	number uint64
 	left   int
 }
 
-// producer finds an engine, or makes room for it; nil: there is none.
+// producer returns the engine at a place, and adds a new engine if necessary. The result is nil if there is no room.
 func (g *inward) producer(at Place, out *Out) *producer {
 	for _, p := range g.producers {
 		if p.host == at.Host && p.port == at.Port {
@@ -72,8 +73,9 @@ func (g *inward) producer(at Place, out *Out) *producer {
 	return p
 }
 
-// makeRoom forgets an engine that nobody here is connected with and that has no agent of ours. Agents of those that
-// are connected with no more go, so that there is room soon.
+// makeRoom removes an engine to which no rank here is connected and that has no agent of this node. makeRoom also
+// retires the agents of other engines without connections, so that there is room soon. The result says whether an
+// engine was removed.
 func (g *inward) makeRoom(out *Out) bool {
 	for i, p := range g.producers {
 		idle := true
@@ -91,7 +93,8 @@ func (g *inward) makeRoom(out *Out) bool {
 	return false
 }
 
-// rank finds a rank of the engine, or adds it if there are fewer than most.
+// rank returns the rank of the engine at a place, and adds a new rank if necessary. The result is nil if the engine has
+// most ranks already.
 func (p *producer) rank(at Place, most int) *theirRank {
 	for _, r := range p.ranks {
 		if r.place == at {
@@ -106,14 +109,15 @@ func (p *producer) rank(at Place, most int) *theirRank {
 	return r
 }
 
-// greeted takes the rank's hello: whoever is there is asked anew, as it may be another one since.
+// greeted handles the rank's hello. The engine is queried anew each time, because another engine may have taken the
+// address.
 func (g *inward) greeted(to *theirRank, who asker, echo int64, out *Out) {
 	if to.asker.corr != 0 {
 		unanswered(to.asker.corr, effects.Closed, out)
 	}
 	to.asker, to.echo = who, echo
 	if to.question != 0 {
-		return // Under way already.
+		return // The query is in flight already.
 	}
 	to.question = g.id()
 	q := protocol.NixlQuestion{PPRank: to.place.Stage, TPRank: to.place.Rank}
@@ -122,7 +126,7 @@ func (g *inward) greeted(to *theirRank, who asker, echo int64, out *Out) {
 	})
 }
 
-// answered takes what a side channel answered; false: it was not asked from here.
+// answered handles the answer of a side channel, and reports false if the query was not sent by this direction.
 func (g *inward) answered(now effects.Time, question uint64, body []byte, code effects.Code, out *Out) bool {
 	for _, p := range g.producers {
 		for _, r := range p.ranks {
@@ -136,7 +140,7 @@ func (g *inward) answered(now effects.Time, question uint64, body []byte, code e
 	return false
 }
 
-// described takes what a rank says of itself.
+// described handles the metadata of a rank.
 func (g *inward) described(now effects.Time, r *theirRank, body []byte, code effects.Code, out *Out) {
 	if code != effects.OK {
 		g.unmet(r, code, effects.Why{}, out)
@@ -157,13 +161,13 @@ func (g *inward) described(now effects.Time, r *theirRank, body []byte, code eff
 		return
 	}
 	if string(agent) != string(r.agent) && r.agent != nil && r.of.tie != nil {
-		g.retire(r.of.tie, out) // It knows the former one by that place.
+		g.retire(r.of.tie, out) // The tie's agent has loaded the former agent for that place.
 	}
 	r.agent, r.engine, r.joined = agent, regions.EngineID, joined
 	g.advance(now, r.of, out)
 }
 
-// unmet ends a hello. The rank tries again as it does with any peer.
+// unmet ends a hello without success. The rank tries again, as it does with any peer.
 func (g *inward) unmet(r *theirRank, code effects.Code, why effects.Why, out *Out) {
 	why.Addr = effects.Addr{Host: r.place.Host, Port: r.place.Port}
 	out.note("a plain engine cannot be registered with", why)
@@ -181,7 +185,7 @@ func (g *inward) unmet(r *theirRank, code effects.Code, why effects.Why, out *Ou
 	r.asker.answer(m.Append(nil), out)
 }
 
-// advance does for an engine what can be done now.
+// advance does for an engine what has become possible: hellos are answered, and registrations are sent.
 func (g *inward) advance(now effects.Time, p *producer, out *Out) {
 	for _, r := range p.ranks {
 		if r.asker.corr == 0 || r.agent == nil || r.question != 0 {
@@ -198,7 +202,8 @@ func (g *inward) advance(now effects.Time, p *producer, out *Out) {
 	}
 }
 
-// current is the tie for what is registered from now on; nil: there are too many.
+// current returns the tie for new registrations, and makes a tie if necessary. The result is nil if the engine has too
+// many ties.
 func (g *inward) current(p *producer, out *Out) *tie {
 	if p.tie == nil && len(p.ties) >= g.cfg.TiesMax {
 		return nil
@@ -211,7 +216,7 @@ func (g *inward) current(p *producer, out *Out) *tie {
 	return p.tie
 }
 
-// load has an agent know a rank's, and says whether it does.
+// load has an agent load the metadata of a rank's agent, and reports whether the agent has loaded it already.
 func (g *inward) load(t *tie, r *theirRank, out *Out) bool {
 	for _, x := range t.loaded {
 		if x == r {
@@ -255,7 +260,7 @@ func (g *inward) listed(now effects.Time, to *theirRank, who asker, out *Out) {
 	who.answer(m.Append(nil), out)
 }
 
-// tieOf finds an agent's tie, and whose it is.
+// tieOf returns the tie of an agent and the engine of the tie.
 func (g *inward) tieOf(a Agent) (*producer, *tie) {
 	for _, p := range g.producers {
 		for _, t := range p.ties {
@@ -267,7 +272,8 @@ func (g *inward) tieOf(a Agent) (*producer, *tie) {
 	return nil, nil
 }
 
-// made takes an agent that is there now, or cannot be; false: it is none that is written to.
+// made handles an agent that exists now, or cannot be made. The result is false if the agent is not one that engines
+// write to.
 func (g *inward) made(now effects.Time, a Agent, port uint16, code effects.Code, out *Out) bool {
 	p, t := g.tieOf(a)
 	switch {
@@ -293,7 +299,8 @@ func (g *inward) unmade(now effects.Time, p *producer, t *tie, code effects.Code
 	g.gone(now, p, t, code, &why, out)
 }
 
-// named takes the name of a rank's agent, or why it has none; false: it was not loaded from here.
+// named handles the name of a rank's agent, or the failure to load the agent, and reports false if the load was not of
+// this direction.
 func (g *inward) named(now effects.Time, question uint64, name string, code effects.Code, out *Out) bool {
 	for _, p := range g.producers {
 		for _, t := range p.ties {
@@ -309,6 +316,8 @@ func (g *inward) named(now effects.Time, question uint64, name string, code effe
 	return false
 }
 
+// met handles the result of loading a rank's agent. Registrations that were meant for another incarnation of the rank
+// end as Stale.
 func (g *inward) met(now effects.Time, p *producer, t *tie, r *theirRank, name string, code effects.Code, out *Out) {
 	if code == effects.OK && name == "" {
 		code = effects.Faulted
@@ -326,7 +335,7 @@ func (g *inward) met(now effects.Time, p *producer, t *tie, r *theirRank, name s
 		return
 	}
 	r.name, r.who = name, life(name, r.place.Addr().Host, decimal(uint64(r.place.Port)))
-	for _, a := range slices.Clone(g.asks) { // What was granted to another life is not told to this one.
+	for _, a := range slices.Clone(g.asks) { // What was granted to another incarnation is not sent to this one.
 		if a.to == r && a.who != r.who && !a.told && !a.over {
 			g.conclude(now, a, effects.Stale, &effects.Why{
 				Field: "life", Theirs: "another one since", Remedy: "none is needed: it is asked anew",

@@ -8,34 +8,35 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A call is kept until it is over and its engine has had everything of it.
+// A call is kept until it is over and its engine has received everything about it. Its states are:
 //
-//   - waiting: it is to end a holding that others still use; not begun
+//   - waiting: it is to end a holding that other calls still use; not begun
 //   - begun: the driver carries it out
-//   - answered: with held, its memory is not back; Returned follows
+//   - answered: it has an answer; if held, its memory is still in use, and Returned follows
 //   - over: answered, and its memory is back
 type call struct {
 	id       uint64
 	op       protocol.CallOp
-	uses     [2]uint64 // holdings
-	ends     uint64    // the holding that it is to end
-	rest     uint64    // nanoseconds of patience of one that waits
-	cost     int       // see Cost
+	uses     [2]uint64 // the holdings that the call uses
+	ends     uint64    // the holding that the call is to end
+	rest     uint64    // deadline budget of a waiting call, in nanoseconds
+	cost     int       // see Cost, in bytes
 	begun    bool
 	answer   []byte
 	held     bool
 	returned bool
-	let      bool   // the engine does not wait for it any more
-	show     []byte // what the engine has been shown, and has not read
-	first    uint32 // of that
+	let      bool   // the engine does not wait for the call any more
+	show     []byte // the chunks that were shown to the engine and that it has not read yet, as a message
+	first    uint32 // the first chunk in show
 }
 
-// keyCost is what a key takes beside its own bytes while a call is carried out: in what was read of the message, in the
-// node's tables and in its answer.
+// keyCost is what a key occupies beside its own bytes while its call is carried out: in the decoded message, in the
+// node's tables and in the answer.
 const keyCost = 1 << 9
 
-// Cost is what a call takes at the agent while it is carried out, in bytes, roughly: its lists, which the engine
-// chooses. A call without lists costs nothing: the window bounds those.
+// Cost returns the approximate memory that a call occupies at the agent while it is carried out, in bytes. The cost
+// counts the lists, because the engine chooses their length. A call without lists costs nothing, because the window
+// bounds the number of calls.
 func Cost(b *protocol.EngineCall) (n int) {
 	for _, keys := range [][][]byte{b.Keys, b.Producers} {
 		for _, k := range keys {
@@ -48,8 +49,10 @@ func Cost(b *protocol.EngineCall) (n int) {
 	return n
 }
 
+// over reports whether the call has an answer and its memory is back.
 func (c *call) over() bool { return c.answer != nil && (!c.held || c.returned) }
 
+// call returns the session's call with the number, or nil.
 func (s *session) call(id uint64) *call {
 	i, ok := slices.BinarySearchFunc(s.calls, id, func(c *call, id uint64) int { return compare(c.id, id) })
 	if !ok {
@@ -58,11 +61,11 @@ func (s *session) call(id uint64) *call {
 	return s.calls[i]
 }
 
-// Heard takes a message of an engine that is attached.
+// Heard handles a message of an engine that is attached.
 func (m *Machine) Heard(from Conn, body []byte, out *Out) {
 	s := m.of(from)
 	if s == nil {
-		return // It came before its connection was closed.
+		return // The message arrived before its connection was closed.
 	}
 	if protocol.MayBe(body, protocol.TagEngineShown, &m.cfg.Wire) {
 		m.heardShown(s, body, out)
@@ -91,8 +94,9 @@ func (m *Machine) Heard(from Conn, body []byte, out *Out) {
 	m.take(s, b, out)
 }
 
-// misread is a call that is none that the agent takes. Where its number could be read it is answered, so that an engine
-// which sent what is too long for the agent goes on without it.
+// misread handles a call that could not be decoded. Where its number could be read, the call is answered with the
+// reason, so that an engine that sent a message too long for the agent can go on without that call. Otherwise the
+// connection is closed.
 func (m *Machine) misread(s *session, id uint64, err error, out *Out) {
 	var why *protocol.DecodeError
 	if id <= s.last || uint64(len(s.calls)) >= uint64(m.cfg.Told.Window) || !errors.As(err, &why) {
@@ -103,7 +107,8 @@ func (m *Machine) misread(s *session, id uint64, err error, out *Out) {
 	m.refuse(s, id, effects.Malformed, why.Field, why.Found, why.Want, "send what the agent takes", out)
 }
 
-// heardAgain is a call that was sent again after a cut.
+// heardAgain handles a call that the engine sent again after its connection was cut. The answer, if there is one, is
+// sent again.
 func (m *Machine) heardAgain(s *session, id uint64, out *Out) {
 	switch c := s.call(id); {
 	case c == nil:
@@ -142,7 +147,8 @@ func (m *Machine) take(s *session, b *protocol.EngineCall, out *Out) {
 	}
 }
 
-// carry has the driver carry a call out, if the engine holds what it is about.
+// carry has the driver carry a call out, if the engine holds what the call names and the bounds allow it. A call that
+// ends a holding in use waits.
 func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, out *Out) {
 	p := parts[op]
 	c := &call{id: b.ID, op: op, rest: b.PatienceNS, cost: Cost(b)}
@@ -183,7 +189,8 @@ func (m *Machine) carry(s *session, op protocol.CallOp, b *protocol.EngineCall, 
 	out.Begins = append(out.Begins, Begin{Call{s.id, c.id}, op, b})
 }
 
-// uses notes that a call is about something that its engine holds, or refuses the call.
+// uses records that the call uses a holding of its engine. If the engine does not hold that number, or another call is
+// about to end the holding, uses refuses the call and returns false.
 func (m *Machine) uses(s *session, c *call, at int, field string, id uint64, kind Kind, out *Out) bool {
 	h := s.holding(id)
 	if h != nil && h.kind == kind && h.ender != 0 && !h.freed {
@@ -200,7 +207,7 @@ func (m *Machine) uses(s *session, c *call, at int, field string, id uint64, kin
 	return true
 }
 
-// brings is how much the session holds, with what calls may bring.
+// brings returns the number of the session's holdings, including those that open calls may bring.
 func (s *session) brings() int {
 	n := len(s.holds)
 	for _, c := range s.calls {
@@ -211,7 +218,7 @@ func (s *session) brings() int {
 	return n
 }
 
-// costs is what the calls of the session take that are carried out.
+// costs returns the total cost of the session's calls that have no answer yet.
 func (s *session) costs() (n int) {
 	for _, c := range s.calls {
 		if c.answer == nil {
@@ -224,15 +231,15 @@ func (s *session) costs() (n int) {
 // begin has the driver carry out a call that waited for its holding.
 func (m *Machine) begin(s *session, c *call, out *Out) {
 	c.begun = true
-	b := &protocol.EngineCall{ID: c.id, Target: c.ends, PatienceNS: c.rest} // A step may begin two.
+	b := &protocol.EngineCall{ID: c.id, Target: c.ends, PatienceNS: c.rest} // Not m.call: one step may begin two calls.
 	if parts[c.op].prefill {
 		b.Target, b.Prefill = 0, c.ends
 	}
 	out.Begins = append(out.Begins, Begin{Call{s.id, c.id}, c.op, b})
 }
 
-// refuse answers a call that is not begun. The answer is kept like any other, but of a session that leaves: nobody can
-// go on with that, and it is not to wait for the engine's word.
+// refuse answers a call that is not begun. The answer is kept like any other, except in a leaving session: no engine
+// can resume such a session, and the session must not wait for the engine's confirmation.
 func (m *Machine) refuse(s *session, id uint64, code effects.Code, field, theirs, ours, remedy string, out *Out) {
 	m.answer = protocol.EngineAnswer{ID: id, Code: uint32(code), Field: []byte(field), Theirs: []byte(theirs),
 		Ours: []byte(ours), Remedy: []byte(remedy)}
@@ -243,7 +250,8 @@ func (m *Machine) refuse(s *session, id uint64, code effects.Code, field, theirs
 	m.send(s, c.answer, out)
 }
 
-// abort ends another call of the same engine early. Whatever comes of that is the other's answer.
+// abort ends another call of the same engine early. The result of the aborted call is reported in that call's own
+// answer.
 func (m *Machine) abort(s *session, b *protocol.EngineCall, out *Out) {
 	c := s.call(b.Target)
 	if c == nil || c.answer != nil {
@@ -264,15 +272,15 @@ func (m *Machine) abort(s *session, b *protocol.EngineCall, out *Out) {
 	m.refuse(s, b.ID, effects.OK, "", "", "", "", out)
 }
 
-// unwait takes a call back that waits to end its holding.
+// unwait takes back a call that waits to end its holding.
 func (m *Machine) unwait(s *session, c *call, out *Out) {
 	h := s.holding(c.ends)
 	h.ender, c.ends = 0, 0
 	m.settle(s, h, out)
 }
 
-// Ended answers a Begin. brought says that there is something to hold, stands that what the call was to end is held
-// still. The answer is read before it returns.
+// Ended completes a Begin. brought says that the call brought something to hold; stands says that the holding that the
+// call was to end is still held. The machine copies the answer before Ended returns.
 func (m *Machine) Ended(of Call, a *protocol.EngineAnswer, brought, stands bool, out *Out) {
 	s := m.session(of.Session)
 	c := s.call(of.ID)
@@ -295,7 +303,7 @@ func (m *Machine) Ended(of Call, a *protocol.EngineAnswer, brought, stands bool,
 	if !c.let {
 		m.send(s, c.answer, out)
 	} else if c.held {
-		out.Aborts = append(out.Aborts, of) // It was aborted before there was anything to take back.
+		out.Aborts = append(out.Aborts, of) // The earlier abort came before there was anything to take back.
 	}
 	m.maybeOver(s, c, out)
 	if h := s.holding(c.id); h != nil {
@@ -307,7 +315,7 @@ func (m *Machine) Ended(of Call, a *protocol.EngineAnswer, brought, stands bool,
 	m.left(s, out)
 }
 
-// Returned says that nothing touches the memory of a call any more whose answer said held.
+// Returned reports that nothing touches the memory of a call with a held answer any more.
 func (m *Machine) Returned(of Call, out *Out) {
 	s := m.session(of.Session)
 	c := s.call(of.ID)
@@ -319,7 +327,8 @@ func (m *Machine) Returned(of Call, out *Out) {
 	m.left(s, out)
 }
 
-// maybeOver ends what a call uses when it is over, and forgets it if nobody waits for it.
+// maybeOver releases the holdings that a call uses once the call is over. A call for which the engine does not wait is
+// removed.
 func (m *Machine) maybeOver(s *session, c *call, out *Out) {
 	if !c.over() {
 		return
@@ -333,7 +342,8 @@ func (m *Machine) maybeOver(s *session, c *call, out *Out) {
 	}
 }
 
-// forget says that the engine does not wait for a call any more.
+// forget records that the engine does not wait for a call any more. A call that is over or not begun is removed. A call
+// without an answer is aborted; in a leaving session a call with a held answer is aborted too.
 func (m *Machine) forget(s *session, c *call, out *Out) {
 	c.let = true
 	switch {
@@ -347,14 +357,14 @@ func (m *Machine) forget(s *session, c *call, out *Out) {
 	}
 }
 
-// remove forgets a call.
+// remove removes the record of a call.
 func (m *Machine) remove(s *session, c *call, out *Out) {
 	out.Drops = append(out.Drops, Drop{Call{s.id, c.id}, s.leaving})
 	s.calls = slices.DeleteFunc(s.calls, func(x *call) bool { return x == c })
 }
 
-// Show lends chunks of a fetch to its engine: a page each, of which so many bytes count. One Shown answers it, unless
-// the call ends before.
+// Show lends chunks of a fetch to the engine of the call: one page for each chunk, with the number of valid bytes of
+// each in lengths. A Shown completes the Show, unless the call ends first.
 func (m *Machine) Show(of Call, first int, pages, lengths []uint64, out *Out) {
 	s := m.session(of.Session)
 	c := s.call(of.ID)
@@ -367,6 +377,7 @@ func (m *Machine) Show(of Call, first int, pages, lengths []uint64, out *Out) {
 	m.send(s, c.show, out)
 }
 
+// heardShown handles the engine's reply to a Show.
 func (m *Machine) heardShown(s *session, body []byte, out *Out) {
 	x := &m.shown
 	if err := x.Decode(body, &m.cfg.Wire); err != nil {
@@ -375,7 +386,7 @@ func (m *Machine) heardShown(s *session, body []byte, out *Out) {
 	}
 	c := s.call(x.ID)
 	if c == nil || c.show == nil || c.first != x.First {
-		return // It was shown again after a cut, and read twice; or the call has ended.
+		return // The chunks were shown again after a cut and read twice; or the call has ended.
 	}
 	c.show = nil
 	code := effects.OK

@@ -1,26 +1,42 @@
-// Package session is what an agent knows of the engines that are attached to it: which calls of theirs are open, and
-// what they hold. It carries nothing out. A driver begins calls when it says so, and tells it how they ended.
+// Package session is the state machine of the engines that are attached to an agent: which calls each engine has open,
+// and what each engine holds. The machine carries nothing out itself. A driver passes messages and connection events to
+// a [Machine], begins the calls that the machine returns, and reports how they ended.
 //
 // # What an engine holds
 //
-// A call may bring something: pages, what is shared, a prefill. It is the engine's under the number of the call until
-// the engine gives it back, or until the agent knows that the process is gone. No time ends it, and no connection: an
-// engine whose connection was cut may be writing into its pages all the while, and so may one that is frozen.
+// A call may bring a holding: reserved pages, a share, or a prefill. The holding belongs to the engine under the number
+// of the call until the engine gives it back, or until the agent knows that the engine's process is gone. Neither time
+// nor the loss of a connection ends a holding: an engine with a cut connection may still be writing into its pages, and
+// so may an engine that is frozen.
 //
 //	attached ----cut----> parted ----attach again, the same process----> attached
 //	    |                   |
-//	    +-----detach or exit of the process-----> leaving: calls are aborted, what is held is given back
+//	    +-----detach or exit of the process-----> leaving: calls are aborted, holdings are given back
 //
-// What is given back waits until no call uses it: memory that a put still reads is released when that has returned.
+// A holding that is given back is freed only when no call uses it: memory that a put still reads is released when that
+// put has returned.
 //
-// # What is lost on the way
+// # Replies that are lost
 //
-// An answer is kept until the engine says that it has it (done), or says when it attaches again that it does not wait
-// for it (not among open). So a call is done once, whatever is cut: one that is known is not begun again, and has its
-// answer again. A call that the engine does not wait for any more is let go: what it brings is given back at once.
+// An answer is kept until the engine says that it has received it (done), or until the engine attaches again and does
+// not list the call among its open calls. So a call is carried out once, however often the connection is cut: a call
+// that is repeated is not begun again, and its answer is sent again. A call that the engine no longer waits for is
+// abandoned: what it brings is given back at once.
 //
-// # What an engine may say
+// # Protection against engines
 //
-// Its word changes nothing but what is its own. It names what it holds by its own numbers; what it does not hold is
-// NotFound. Who breaks the protocol loses the connection, and can attach again; it never loses its pages by that.
+// An engine's messages change only what belongs to that engine. An engine names its holdings by its own numbers; an
+// unknown number is answered with NotFound. An engine that breaks the protocol loses the connection and can attach
+// again; the engine never loses its pages for that reason.
+//
+// # Example
+//
+//	Attach                            Send: the session's number, and the file of the memory
+//	Heard: call 7, reserve            Begin 7
+//	Ended 7, with memory              Send: answer 7; the engine now holds pages 7
+//	Heard: call 8, put of pages 7     Begin 8; pages 7 are in use
+//	Ended 8, held                     Send: answer 8; a peer may still read the pages
+//	Heard: call 9, release pages 7    nothing: call 9 waits, because call 8 uses the pages
+//	Returned 8                        Send: call 8 has returned; Begin 9
+//	Ended 9                           Send: answer 9; the engine holds nothing
 package session

@@ -6,33 +6,34 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Kind is what an engine holds.
+// A Kind is the kind of a holding.
 type Kind uint8
 
-// What engines hold.
+// The kinds of holdings.
 const (
 	Nothing Kind = iota
-	Pages        // of a reserve, or of a get
-	Share        // pages that are shared
-	Prefill      // a request that goes layer by layer
+	Pages        // pages of a reserve or of a get
+	Share        // pages that are shared with peers
+	Prefill      // a request that is pushed layer by layer
 )
 
 //kvferry:table
 var kindNames = [...]string{Nothing: "nothing", Pages: "pages", Share: "what is shared", Prefill: "a prefill"}
 
+// String returns the kind in words, for messages to people.
 func (k Kind) String() string { return kindNames[k] }
 
-// A part is what an operation has to do with what its engine holds.
+// A part describes how an operation uses the holdings of its engine.
 type part struct {
-	gives   Kind // what it brings, if it ends well
-	target  Kind // what its target is
-	may     bool // it may have no target
-	prefill bool // it names a prefill beside
-	ends    bool // what it is about is no more when it has ended well
-	blocks  bool // until it is over, blocks of the engine's may be read or written by peers
+	gives   Kind // the kind of holding that the operation brings if it succeeds
+	target  Kind // the kind of holding that its target must be
+	may     bool // the target may be absent
+	prefill bool // it names a prefill as well
+	ends    bool // the holding is gone when the operation has succeeded
+	blocks  bool // until a call of it is over, peers may read or write blocks of the engine
 }
 
-// parts has every operation that the machine does not carry out itself.
+// parts lists the operations that the machine does not carry out itself.
 //
 //kvferry:table
 var parts = [...]part{
@@ -67,20 +68,21 @@ var parts = [...]part{
 	protocol.CallEnd:            {},
 }
 
-// onBlocks says whether blocks of the engine's may be touched by peers until a call of an operation is over.
+// onBlocks reports whether peers may touch blocks of the engine until a call of the operation is over.
 func onBlocks(op protocol.CallOp) bool { return int(op) < len(parts) && parts[op].blocks }
 
-// A holding is something that an engine holds, by the number of the call that brought it.
+// A holding is something that an engine holds. A holding has the number of the call that brought the holding.
 type holding struct {
 	id    uint64
 	kind  Kind
-	uses  int    // calls, and what is shared of it
-	of    uint64 // of what is shared: its pages
-	ender uint64 // the call that is to end it, when nothing uses it any more
-	freed bool   // a Free is out
-	lost  bool   // its engine did not wait for it, and does not know it
+	uses  int    // number of calls that use it, and of shares made of it
+	of    uint64 // of a share: the holding of its pages
+	ender uint64 // the call that is to end it when nothing uses it any more
+	freed bool   // a Free was emitted
+	lost  bool   // its engine did not wait for the call and does not know of the holding
 }
 
+// holding returns the session's holding with the number, or nil.
 func (s *session) holding(id uint64) *holding {
 	i, ok := slices.BinarySearchFunc(s.holds, id, func(h *holding, id uint64) int { return compare(h.id, id) })
 	if !ok {
@@ -89,6 +91,7 @@ func (s *session) holding(id uint64) *holding {
 	return s.holds[i]
 }
 
+// compare orders numbers of calls and holdings.
 func compare(a, b uint64) int {
 	switch {
 	case a < b:
@@ -99,13 +102,13 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// hold notes what a call brought.
+// hold inserts a holding that a call brought.
 func (s *session) hold(h *holding) {
 	i, _ := slices.BinarySearchFunc(s.holds, h.id, func(h *holding, id uint64) int { return compare(h.id, id) })
 	s.holds = slices.Insert(s.holds, i, h)
 }
 
-// unuse says that one thing less uses a holding.
+// unuse records that one call or share less uses the holding.
 func (m *Machine) unuse(s *session, id uint64, out *Out) {
 	if id == 0 {
 		return
@@ -115,7 +118,8 @@ func (m *Machine) unuse(s *session, id uint64, out *Out) {
 	m.settle(s, h, out)
 }
 
-// settle goes on with a holding that is to end, when nothing uses it.
+// settle continues with the end of a holding when nothing uses that holding any more: the call that waited to end the
+// holding begins, or the holding is freed if the session is leaving or the engine does not know of the holding.
 func (m *Machine) settle(s *session, h *holding, out *Out) {
 	if h.uses > 0 || h.freed {
 		return
@@ -132,13 +136,13 @@ func (m *Machine) settle(s *session, h *holding, out *Out) {
 	}
 }
 
-// drop takes a holding out that has ended.
+// drop removes a holding that has ended.
 func (m *Machine) drop(s *session, h *holding, out *Out) {
 	s.holds = slices.DeleteFunc(s.holds, func(x *holding) bool { return x == h })
 	m.unuse(s, h.of, out)
 }
 
-// Freed answers a Free.
+// Freed completes a Free.
 func (m *Machine) Freed(id, of uint64, out *Out) {
 	s := m.session(id)
 	m.drop(s, s.holding(of), out)

@@ -7,90 +7,94 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Config is what a Machine must know. Nothing has a default.
+// Config configures a Machine. No field has a default.
 type Config struct {
-	// Told is what each engine is told when it attaches, but for its session. Its Life is the agent's, its Window how many
-	// calls of one engine may be open.
+	// Told is the response to each engine that attaches; the machine fills in the session. Its Incarnation is the
+	// agent's, and its Window is the number of calls that one engine may have open.
 	Told protocol.AttachResponse
-	// SessionsMax bounds engines, ProcessMax those of one process, and HoldingsMax what one engine holds at a time.
+	// SessionsMax bounds the sessions of all engines, ProcessMax the sessions of one process, and HoldingsMax the
+	// number of holdings of one engine.
 	SessionsMax, ProcessMax, HoldingsMax int
-	// CallBytesMax bounds what the calls of one engine take that are carried out, as Cost counts it. A single call is
-	// carried out whatever it takes.
+	// CallBytesMax bounds the total Cost of the calls of one engine that are being carried out, in bytes. A single call
+	// is carried out whatever it costs.
 	CallBytesMax int
 	Wire         protocol.Limits
 }
 
-// A Conn is a connection, a Process who is at its other end, by numbers of the driver's. Numbers of connections ascend
-// as these are accepted, from 1, also where they attach in another order; a process's is not used again as long as it
-// may run.
+// A Conn is a connection, and a Process is the process at its other end. The driver numbers both. Conns ascend from 1
+// in the order in which connections are accepted, even if they attach in another order. The number of a Process is not
+// used again as long as that process may run.
 type (
 	Conn    uint64
 	Process uint64
 )
 
-// A Call names one of a session's. Numbers of sessions are never used again, nor are those of calls in one.
+// A Call names one call of one session. Numbers of sessions are never used again, nor are numbers of calls within a
+// session.
 type Call struct{ Session, ID uint64 }
 
-// Out is what a step wants done, in order within each list.
+// Out collects what the driver must do after a step, in order within each list.
 type Out struct {
 	Sends  []Send
-	Begins []Begin // calls to be carried out: one Ended answers each
-	Aborts []Call  // begun calls that are to end soon, and to give back their memory
-	Frees  []Free  // things to be given back: one Freed answers each
-	Showns []Shown // what an engine has read, or will not
+	Begins []Begin // calls to carry out: completed by Ended
+	Aborts []Call  // begun calls that should end soon and give back their memory
+	Frees  []Free  // holdings to give back: completed by Freed
+	Showns []Shown // results of a Show: the engine has read the chunks, or will not read them
 	Closes []Close
-	Drops  []Drop   // calls that are forgotten
-	Leaves []uint64 // sessions that are no more
+	Drops  []Drop   // calls with records to remove
+	Leaves []uint64 // sessions that have ended
 }
 
-// Reset forgets all of it, and keeps the memory.
+// Reset empties all lists and keeps their memory.
 func (o *Out) Reset() {
 	*o = Out{Sends: o.Sends[:0], Begins: o.Begins[:0], Aborts: o.Aborts[:0], Frees: o.Frees[:0], Showns: o.Showns[:0],
 		Closes: o.Closes[:0], Drops: o.Drops[:0], Leaves: o.Leaves[:0]}
 }
 
-// A Send is a message to an engine. Attached says that it tells of the memory: its first byte carries the file.
+// A Send is a message to an engine. Attached marks the message that describes the memory: the file descriptor of the
+// memory travels with its first byte.
 type Send struct {
 	Conn     Conn
-	Body     []byte // not to be changed, and valid for ever
+	Body     []byte // must not be changed, and stays valid
 	Attached bool
 }
 
-// A Begin is a call to be carried out. What it points to is valid until the machine's next step.
+// A Begin is a call to carry out. The data that it points to is valid until the machine's next step.
 type Begin struct {
 	Call
 	Op   protocol.CallOp
 	Body *protocol.EngineCall
 }
 
-// A Free is something that is given back without a call.
+// A Free gives a holding back without a call of the engine.
 type Free struct {
 	Session, Holding uint64
 	Kind             Kind
 }
 
-// A Shown is how an engine took what was shown to it.
+// A Shown is the result of a Show.
 type Shown struct {
 	Call
-	Code effects.Code // OK: it has read it
+	Code effects.Code // OK: the engine has read the chunks
 }
 
-// A Drop is a call of which nothing is kept any more. Left says that its engine is gone.
+// A Drop is a call of which nothing is kept any more. Left says that the engine of the call is gone.
 type Drop struct {
 	Call
 	Left bool
 }
 
-// A Close is a connection to be closed, after what was sent to it.
+// A Close is a connection to close after the messages that were sent to it.
 type Close struct {
 	Conn Conn
-	Why  string // for people; empty: all is well
+	Why  string // for people; empty if nothing is wrong
 }
 
-// A Machine is the sessions of one agent. Its methods take what happened and append to an Out what is to be done.
+// A Machine manages the sessions of one agent. Its methods take what happened and append to an Out what the driver must
+// do.
 type Machine struct {
 	cfg      Config `snap:"share"`
-	last     uint64 // session
+	last     uint64 // the newest session's number
 	sessions []*session
 	draining bool
 
@@ -103,27 +107,30 @@ type Machine struct {
 // New returns a machine without sessions.
 func New(cfg Config) *Machine { return &Machine{cfg: cfg} }
 
-// A session is one engine.
+// A session is the state of one attached engine.
 type session struct {
 	id      uint64
 	process Process
 	name    string
-	conn    Conn // 0: parted
-	newest  Conn // that it ever had: what one before that says of open calls is not so any more
+	conn    Conn // 0: parted, without a connection
+	newest  Conn // the newest connection ever attached; the list of open calls on an older one is out of date
 	leaving bool
-	bye     uint64 // the call that made it leave; 0: none did
-	// adopts says that the engine has the pool as its own memory, and may write any page that no call of its own has.
-	// Invariant: while such a session stands, no other has a call on blocks, and no other adopts.
+	bye     uint64 // the detach call; 0: the engine has not detached
+	// adopts says that the engine uses the pool as its own memory, and may write any page that no call of its own
+	// concerns.
+	//
+	// Invariant (M3): while such a session exists, no other session has a call on blocks, and no other session adopts
+	// the pool.
 	adopts bool
-	last   uint64 // call
+	last   uint64 // the newest call's number
 	calls  []*call
 	holds  []*holding
 }
 
-// Sessions is how many engines are attached, parted ones and those that leave included.
+// Sessions returns the number of sessions, including those that are parted or leaving.
 func (m *Machine) Sessions() int { return len(m.sessions) }
 
-// Totals are the open calls and the holdings of all engines.
+// Totals returns the number of open calls and of holdings of all engines.
 func (m *Machine) Totals() (calls, holdings int) {
 	for _, s := range m.sessions {
 		calls, holdings = calls+len(s.calls), holdings+len(s.holds)
@@ -131,6 +138,7 @@ func (m *Machine) Totals() (calls, holdings int) {
 	return calls, holdings
 }
 
+// session returns the session with the number, or nil.
 func (m *Machine) session(id uint64) *session {
 	for _, s := range m.sessions {
 		if s.id == id {
@@ -140,6 +148,7 @@ func (m *Machine) session(id uint64) *session {
 	return nil
 }
 
+// of returns the session that is attached by the connection, or nil.
 func (m *Machine) of(c Conn) *session {
 	for _, s := range m.sessions {
 		if s.conn == c {
@@ -149,13 +158,14 @@ func (m *Machine) of(c Conn) *session {
 	return nil
 }
 
-// An Attached is who is at the other end of a connection; zero: nobody who is attached.
+// An Attached describes the engine at the other end of a connection. The zero value means that no engine is attached
+// there.
 type Attached struct {
-	ID   uint64 // of the session
+	ID   uint64 // the session's number
 	Name string
 }
 
-// Of returns who that is.
+// Of returns the engine that is attached by the connection.
 func (m *Machine) Of(c Conn) Attached {
 	if s := m.of(c); s != nil {
 		return Attached{s.id, s.name}
@@ -163,7 +173,9 @@ func (m *Machine) Of(c Conn) Attached {
 	return Attached{}
 }
 
-// Attach takes the first message of a connection.
+// Attach handles the first message of a connection, and begins a session, or resumes the session that the message names
+// if that session belongs to the same process. Otherwise the engine is refused with a reason, and the connection
+// closes.
 func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	a := &m.attach
 	if err := a.Decode(body, &m.cfg.Wire); err != nil {
@@ -227,39 +239,42 @@ func (m *Machine) Attach(c Conn, p Process, body []byte, out *Out) {
 	}
 }
 
-// hasBlocks says whether pages of the pool are blocks, which engines name by number.
+// hasBlocks reports whether pages of the pool are blocks, which engines name by number.
 func (m *Machine) hasBlocks() bool {
 	return slices.ContainsFunc(m.cfg.Told.Sides, func(side []byte) bool { return string(side) == sideBlocks })
 }
 
-// sideBlocks is the side of a node whose pages are blocks.
+// sideBlocks names the side of a node with blocks as pages.
 const sideBlocks = "blocks"
 
-// inUse says whether an engine that adopts the pool would have to share it: with one that has adopted it, be its
-// connection cut and all quiet, because its process may be computing into any page; or with one of which a call on
-// blocks is not over, because peers may still be writing there. A session that leaves has what its calls still use.
+// inUse reports whether an engine that adopts the pool would have to share the pool. The answer is true if another
+// session has adopted the pool, even if its connection is cut and nothing is in progress, because that engine's process
+// may be computing into any page. The answer is also true if a call on blocks is not over, because peers may still be
+// writing there. A session that is leaving keeps the calls that still use memory, and therefore counts (M3).
 func (m *Machine) inUse() bool {
 	return slices.ContainsFunc(m.sessions, func(s *session) bool {
 		return s.adopts || slices.ContainsFunc(s.calls, func(c *call) bool { return onBlocks(c.op) && !c.over() })
 	})
 }
 
-// adopted says whether an engine other than s has the pool as its own memory.
+// adopted reports whether an engine other than that of s uses the pool as its own memory.
 func (m *Machine) adopted(s *session) bool {
 	return slices.ContainsFunc(m.sessions, func(x *session) bool { return x != s && x.adopts })
 }
 
-// room says whether another engine can attach. If need be one ends that is parted and has nothing: such as one whose
-// engine never heard of it, and began anew.
+// room reports whether another engine can attach. If the table is full, room ends a session that is parted and has
+// nothing, such as the session of an engine that never received its response and attached anew.
 func (m *Machine) room(out *Out) bool {
 	return len(m.sessions) < m.cfg.SessionsMax || m.endParted(out, func(*session) bool { return true })
 }
 
-// roomOf says whether another engine of a process can attach: one process must not take the places of all.
+// roomOf reports whether another engine of the process can attach. The limit keeps a single process from taking all
+// sessions.
 func (m *Machine) roomOf(p Process, out *Out) bool {
 	return m.attachedOf(p) < m.cfg.ProcessMax || m.endParted(out, func(s *session) bool { return s.process == p })
 }
 
+// attachedOf returns the number of sessions of the process.
 func (m *Machine) attachedOf(p Process) (n int) {
 	for _, s := range m.sessions {
 		if s.process == p {
@@ -269,7 +284,8 @@ func (m *Machine) attachedOf(p Process) (n int) {
 	return n
 }
 
-// endParted ends a session that may be ended, is parted and has nothing, and says whether there was one.
+// endParted ends one session that is parted and has nothing and for which may returns true, and reports whether there
+// was one.
 func (m *Machine) endParted(out *Out, may func(*session) bool) bool {
 	for _, s := range m.sessions {
 		if s.conn == 0 && s.idle() && !s.leaving && !s.adopts && may(s) {
@@ -280,7 +296,7 @@ func (m *Machine) endParted(out *Out, may func(*session) bool) bool {
 	return false
 }
 
-// Refuse tells an engine that may not attach why. Its connection ends.
+// Refuse tells an engine why it may not attach, and closes its connection.
 func (m *Machine) Refuse(c Conn, why string, out *Out) { m.turnAway(c, effects.Refused, why, out) }
 
 // turnAway refuses a connection.
@@ -292,7 +308,8 @@ func (m *Machine) turnAway(c Conn, code effects.Code, why string, out *Out) {
 	out.Closes = append(out.Closes, Close{c, why})
 }
 
-// resume says again what may have been lost on the way, and forgets what the engine does not wait for.
+// resume sends again what may have been lost with the old connection, and drops the calls that the engine no longer
+// waits for. open lists the calls for which it still waits.
 func (m *Machine) resume(s *session, open []uint64, out *Out) {
 	for _, c := range slices.Clone(s.calls) {
 		if !slices.Contains(open, c.id) {
@@ -311,28 +328,31 @@ func (m *Machine) resume(s *session, open []uint64, out *Out) {
 	}
 }
 
+// send sends a message to the session's engine, if the engine is connected.
 func (m *Machine) send(s *session, body []byte, out *Out) {
 	if s.conn != 0 {
 		out.Sends = append(out.Sends, Send{Conn: s.conn, Body: body})
 	}
 }
 
+// sendReturned reports to the engine that the memory of a call is back.
 func (m *Machine) sendReturned(s *session, c *call, out *Out) {
 	m.send(s, (&protocol.EngineReturned{ID: c.id}).Append(nil), out)
 }
 
-// Cut says that a connection is no more. What its engine holds stays its own.
+// Cut reports that a connection is gone. The engine's holdings remain.
 func (m *Machine) Cut(c Conn, _ *Out) {
 	if s := m.of(c); s != nil {
 		s.conn = 0
 	}
 }
 
-// Exited says that a process is gone, and with it every thread that might touch a page.
+// Exited reports that a process is gone, and with it every thread that might touch a page. All sessions of that process
+// leave.
 func (m *Machine) Exited(p Process, out *Out) {
 	for _, s := range slices.Clone(m.sessions) {
 		if s.process == p {
-			if s.conn != 0 { // Another may have its end.
+			if s.conn != 0 { // Another process may hold the other end of the connection.
 				out.Closes = append(out.Closes, Close{Conn: s.conn})
 				s.conn = 0
 			}
@@ -341,8 +361,8 @@ func (m *Machine) Exited(p Process, out *Out) {
 	}
 }
 
-// Drain refuses engines that are not attached yet, and lets those that are go, each as soon as it has nothing open and
-// holds nothing.
+// Drain refuses engines that are not attached yet, and ends each session as soon as it has no open calls and no
+// holdings.
 func (m *Machine) Drain(out *Out) {
 	m.draining = true
 	for _, s := range slices.Clone(m.sessions) {
@@ -350,7 +370,7 @@ func (m *Machine) Drain(out *Out) {
 	}
 }
 
-// hangUp closes the connection of an engine that breaks the protocol.
+// hangUp closes the connection of an engine that breaks the protocol. The session and its holdings remain.
 func (m *Machine) hangUp(s *session, why string, out *Out) {
 	if s.conn != 0 {
 		out.Closes = append(out.Closes, Close{s.conn, why})
@@ -358,7 +378,8 @@ func (m *Machine) hangUp(s *session, why string, out *Out) {
 	}
 }
 
-// leave gives back what a session has, as soon as nothing uses it.
+// leave begins the end of a session: its calls are aborted, and its holdings are given back as soon as nothing uses
+// them.
 func (m *Machine) leave(s *session, out *Out) {
 	if s.leaving {
 		m.left(s, out)
@@ -376,7 +397,8 @@ func (m *Machine) leave(s *session, out *Out) {
 	m.left(s, out)
 }
 
-// left ends a session that has nothing any more.
+// left ends a leaving session that has no calls and no holdings any more. While the machine drains, left also makes an
+// idle session leave.
 func (m *Machine) left(s *session, out *Out) {
 	if m.draining && !s.leaving && s.idle() {
 		m.leave(s, out)
@@ -399,11 +421,12 @@ func (m *Machine) left(s *session, out *Out) {
 	out.Leaves = append(out.Leaves, s.id)
 }
 
-// idle says that the engine has nothing here.
+// idle reports whether the session has no holdings and all its calls are over.
 func (s *session) idle() bool {
 	return len(s.holds) == 0 && !slices.ContainsFunc(s.calls, func(c *call) bool { return !c.over() })
 }
 
+// decimal returns n in decimal digits.
 func decimal(n uint64) string {
 	var b [20]byte
 	at := len(b)
