@@ -13,11 +13,11 @@ type Config struct {
 
 	Instances int
 	Workers   int // workers of all instances together
-	OfOne     int // workers of one instance
-	OfSource  int // workers that report on one connection
-	Locations int // locations of one worker
-	// Holders limits the holders of all workers together, including those that a sync or a fade fills and those that
-	// are not swept away yet. At most index.HoldersMost.
+	OfOne     int // workers of an instance
+	OfSource  int // workers that report on a connection
+	Locations int // locations of a worker
+	// Holders limits the holders of all workers together, including holders that a sync or a fade is filling and
+	// holders that are not swept away yet. At most index.HoldersMost.
 	Holders int
 
 	// Chunks limits the chunks of all locations together: a chunk at two locations counts twice.
@@ -26,15 +26,15 @@ type Config struct {
 	Text    int // bytes of a name, an address or a sync id
 
 	Syncs   int // full syncs in progress at a time
-	Batches int // batches of one sync
-	Hashes  int // hashes in one batch of a sync, or operations in one report
-	Prefix  int // hashes in one lookup
-	Peers   int // peers in one answer
+	Batches int // batches of a sync
+	Hashes  int // hashes in a batch of a sync, or operations in a report
+	Prefix  int // hashes in a lookup
+	Peers   int // peers in an answer
 
 	// Silence is the time without any fact from a worker after which the worker is dropped; 0: never.
 	Silence effects.Duration
-	// OnlyBeats applies Silence only to workers that send heartbeats. Other workers may have nothing to report for as
-	// long as they run.
+	// OnlyBeats applies Silence only to workers that send heartbeats. Other workers may have nothing to report until
+	// they exit.
 	OnlyBeats bool
 	// Parted is the time after which a worker is dropped that has no connection and reports nothing; 0: never.
 	Parted effects.Duration
@@ -47,9 +47,8 @@ type Config struct {
 	// Fade is the time after which records from before a gap in the operations are dropped; 0: never.
 	Fade effects.Duration
 
-	Sweep int // rows of the index that one step examines while it sweeps
-	// Ends limits how many workers, syncs and fades, each counted separately, one step ends because their time is
-	// over.
+	Sweep int // rows of the index that a step examines while sweeping
+	// Ends limits how many workers, syncs and fades, each counted separately, a step ends because their time is over.
 	Ends int
 }
 

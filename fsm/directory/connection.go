@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A connection is an open connection on which at least one worker was heard.
+// A connection is an open connection on which a worker was heard.
 type connection struct {
 	id   uint64
 	ties table.List
@@ -23,14 +23,14 @@ type parting struct {
 	at effects.Time
 }
 
-// tiesOf is the number of connections that are recorded for one worker; the latest connections are kept. A worker
-// sends requests on one connection, reports on a second and heartbeats on a third, and one of the three may have been
+// tiesOf is the number of connections that are recorded for a worker; the latest connections are kept. A worker sends
+// requests on one connection, reports on a second and heartbeats on a third, and one of the three may have been
 // replaced.
 const tiesOf = 4
 
 // connections is the table of connections of the workers that report to this directory.
 type connections struct {
-	most     int `snap:"share"` // limit of workers on one connection
+	most     int `snap:"share"` // limit of workers on a connection
 	rows     table.Slab[connection]
 	byID     table.Index
 	ties     table.Slab[tie]
@@ -54,7 +54,7 @@ func (c *connections) find(id uint64) table.Handle {
 	return 0
 }
 
-// full reports whether a connection has reached its limit of workers.
+// full reports whether a connection has reached the limit of workers.
 func (c *connections) full(id uint64) bool {
 	x := c.rows.Get(c.find(id))
 	return x != nil && x.ties.Len() >= c.most
@@ -105,7 +105,7 @@ func (c *connections) tie(h table.Handle, w *worker, id uint64) {
 	w.ties[0] = t
 }
 
-// untie removes a worker from a connection. The connection is removed with its last worker.
+// untie removes a worker from a connection. The connection is removed with the last worker.
 func (c *connections) untie(t table.Handle) {
 	if t == 0 {
 		return
@@ -128,7 +128,7 @@ func (c *connections) part(now effects.Time, h table.Handle, w *worker) {
 	w.parting = p
 }
 
-// joined removes the parting of a worker, if there is one.
+// joined removes the parting of a worker, if any.
 func (c *connections) joined(w *worker) {
 	if w.parting != 0 {
 		c.partings.Unlink(&c.apart, w.parting)
@@ -137,7 +137,7 @@ func (c *connections) joined(w *worker) {
 	}
 }
 
-// forget removes a worker from all connections, and removes its parting.
+// forget removes a worker from all connections, and removes the worker's parting.
 func (c *connections) forget(w *worker) {
 	for i, t := range w.ties {
 		c.untie(t)
@@ -146,8 +146,8 @@ func (c *connections) forget(w *worker) {
 	c.joined(w)
 }
 
-// parted returns the worker that has been without a connection for the longest time, and since when. It reports false
-// if every worker has a connection.
+// parted returns the worker that has been without a connection for the longest time, and since when; ok is false if
+// every worker has a connection.
 func (c *connections) parted() (h table.Handle, at effects.Time, ok bool) {
 	if h = c.apart.Front(); h == 0 {
 		return 0, 0, false
@@ -164,7 +164,7 @@ func (d *Directory) ConnectionLost(now effects.Time, id uint64) {
 	for left := conn != 0; left; {
 		x := c.rows.Get(conn)
 		t := x.ties.Front()
-		left = x.ties.Len() > 1 // untie removes the connection with its last worker.
+		left = x.ties.Len() > 1 // untie removes the connection with the last worker.
 		h := c.ties.Get(t).worker
 		w := d.known.workers.Get(h)
 		for i := range w.ties {

@@ -8,7 +8,7 @@ import (
 )
 
 // A Directory records facts that workers report and answers lookups. Each method takes the current instant. The
-// caller calls Advance once in each step before it reports facts, and again when Deadline has passed.
+// caller calls Advance once in each step before reporting facts, and again when Deadline has passed.
 type Directory struct {
 	config Config `snap:"share"`
 	now    effects.Time
@@ -90,8 +90,8 @@ func (d *Directory) Advance(now effects.Time) {
 	d.chunks.Sweep(d.config.Sweep)
 }
 
-// Deadline returns the instant at which Advance has work to do. It reports false if nothing is scheduled, so that
-// only a new fact can create work.
+// Deadline returns the instant at which Advance has work to do; ok is false if nothing is scheduled, so that only a
+// new fact can create work.
 func (d *Directory) Deadline() (at effects.Time, ok bool) {
 	if d.Others().silent() != 0 || d.chunks.Retired() {
 		return d.now, true
@@ -113,14 +113,14 @@ func (d *Directory) Deadline() (at effects.Time, ok bool) {
 }
 
 // silent returns the worker that has not been heard from for the longest time, and the instant at which
-// [Config.Silence] is over for this worker. It reports false if there is none.
+// [Config.Silence] is over for this worker; ok is false if there is none.
 func (d *Directory) silent() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.known.heard()
 	return h, at.Add(d.config.Silence), ok && d.config.Silence > 0
 }
 
 // parted returns the worker that has been without a connection for the longest time, and the instant at which
-// [Config.Parted] is over for this worker. It reports false if there is none.
+// [Config.Parted] is over for this worker; ok is false if there is none.
 func (d *Directory) parted() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.known.conns.parted()
 	return h, at.Add(d.config.Parted), ok && d.config.Parted > 0

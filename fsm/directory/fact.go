@@ -16,21 +16,21 @@ type Sender struct {
 	// Origin is the network address from which the fact arrived. All shares are counted per origin, because instance
 	// names cost nothing: a worker counts against the address that made the worker known.
 	Origin effects.Origin
-	// By identifies the directory that heard the fact: zero is this directory, any other value is the directory that
-	// reported the fact through the shared log. Gaps differs from the value of the previous fact of By if reports of
-	// that directory may be missing in between.
+	// By identifies the directory that heard the fact: zero is this directory, a nonzero value names the directory
+	// that reported the fact through the shared log. Gaps differs from the value of the previous fact of By if
+	// reports of that directory may be missing in between.
 	By   uint64
 	Gaps uint64
 }
 
-// An Address is the network address at which a worker says that it can be reached.
+// An Address is the network address at which a worker says that peers can connect.
 type Address struct {
 	IP   []byte
 	Port int64
 	URL  []byte // where peers connect first; empty: peers cannot reach the worker
 }
 
-// An Operation says that one chunk was stored at a location or evicted from it.
+// An Operation says that a chunk was stored at a location or evicted from it.
 type Operation struct {
 	Evict    bool
 	Hash     uint64
@@ -42,8 +42,7 @@ type Report struct {
 	Sender
 	Location   []byte
 	Operations []Operation
-	// Unnumbered says that the sequences have no meaning, because the worker's release does not number its
-	// operations.
+	// Unnumbered says that the sequences have no meaning, because the worker's release does not number operations.
 	Unnumbered bool
 }
 
@@ -54,13 +53,13 @@ type SyncBegin struct {
 	ID       []byte
 	Batches  int64
 	// Next is the sequence of the first operation that the sync does not cover, if Numbered is set. Otherwise the
-	// expected sequence is the one after the last operation that arrived, or 0. If no operation has arrived yet, any
+	// expected sequence follows that of the last operation that arrived, or 0. If no operation has arrived yet, any
 	// first sequence is accepted, because losses before that operation cannot be detected.
 	Next     uint64
 	Numbered bool
 }
 
-// A SyncBatch is one part of a full sync.
+// A SyncBatch is a part of a full sync.
 type SyncBatch struct {
 	Sender
 	Location []byte
@@ -69,7 +68,7 @@ type SyncBatch struct {
 	Hashes   []uint64
 }
 
-// A SyncEnd says that all batches of a full sync were sent, and how many chunks they contained.
+// A SyncEnd says that all batches of a full sync were sent, and how many chunks the batches contained.
 type SyncEnd struct {
 	Sender
 	Location []byte
@@ -80,8 +79,8 @@ type SyncEnd struct {
 // Progress describes how far a full sync is.
 type Progress struct {
 	Complete bool
-	// Resume says that the worker may stop waiting for this sync: the sync is complete, or the directory does not
-	// know it.
+	// Resume says that the worker may stop waiting for this sync: the sync is complete, or is unknown to the
+	// directory.
 	Resume  bool
 	Done    int     // in 1/10,000
 	Missing []int64 // numbers of batches that have not arrived
@@ -101,13 +100,13 @@ type Reason uint8
 // The reasons.
 const (
 	NoSync    Reason = iota // no sync is requested
-	Unknown                 // the worker was unknown when its heartbeat arrived
+	Unknown                 // a heartbeat of an unknown worker arrived
 	Gap                     // operations are missing
 	SyncLost                // an earlier sync was not completed
 	Elsewhere               // another directory misses operations of the worker
 )
 
-// String returns the reason as it is sent to workers. The first one is LMCache's word.
+// String returns the reason in the form that is sent to workers. The word of Unknown is LMCache's.
 func (r Reason) String() string {
 	switch r {
 	case NoSync:

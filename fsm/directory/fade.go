@@ -25,7 +25,7 @@ type fades struct {
 // age groups the methods of a Directory that handle fades.
 type age struct{ *Directory }
 
-// next returns the oldest fade and the instant at which its time is over. It reports false if there is none.
+// next returns the oldest fade and the instant at which the fade's time is over; ok is false if there is none.
 func (d age) next() (h table.Handle, at effects.Time, ok bool) {
 	if h = d.fades.waiting.Front(); h == 0 {
 		return 0, 0, false

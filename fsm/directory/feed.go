@@ -68,7 +68,7 @@ func (d *Directory) feed(wh table.Handle, w *worker, name []byte) (table.Handle,
 	return h, effects.OK
 }
 
-// open returns a new hidden holder for a worker. It returns 0 if the worker's origin has used up its share of
+// open returns a new hidden holder for a worker; the result is 0 if the worker's origin has used up the share of
 // holders, or none is free until more rows have been swept away.
 func (d *Directory) open(w *worker) index.Holder {
 	holder := d.chunks.Open(w.class(), int(w.instance.Slot()), w.rank)
@@ -79,9 +79,9 @@ func (d *Directory) open(w *worker) index.Holder {
 }
 
 // Operate applies the operations of a report in their order. It returns the first error: Stale if an operation was
-// ignored because of its sequence, Mismatch if an operation was applied although its sequence was not the expected
-// one, TooMany if chunks were left out at a limit. Reports of unknown workers, too large reports and too long names
-// are refused.
+// ignored because of the sequence, Mismatch if an operation was applied although the sequence was not the expected
+// sequence, TooMany if chunks were left out at a limit. Reports of unknown workers, too large reports and too long
+// names are refused.
 func (d *Directory) Operate(now effects.Time, r *Report) effects.Code {
 	wh, w, code := d.sender(now, &r.Sender)
 	if code != effects.OK {
@@ -120,8 +120,9 @@ func first(a, b effects.Code) effects.Code {
 }
 
 // count checks the sequence of an operation. It returns Stale if the operation must be ignored, and Mismatch if
-// operations are missing before it or it arrives late. In the second case the feed follows the new sequence
-// nevertheless: the order is lost, but applying the operation gives better hints than ignoring it.
+// operations are missing before this operation, or the operation arrives late. In the second case the feed follows
+// the new sequence nevertheless: the order is lost, but applying the operation gives better hints than ignoring the
+// operation.
 func (d *Directory) count(w *worker, h table.Handle, sequence uint64) effects.Code {
 	f := d.feeds.Get(h)
 	switch f.follow {
@@ -144,7 +145,7 @@ func (d *Directory) count(w *worker, h table.Handle, sequence uint64) effects.Co
 	return effects.OK
 }
 
-// resume sets the expected sequence when a sync begins that covers all operations before it.
+// resume sets the expected sequence when a sync begins that covers all earlier operations.
 func (f *feed) resume(b *SyncBegin) {
 	switch {
 	case b.Numbered:
@@ -166,8 +167,8 @@ func (d *Directory) lose(w *worker, h table.Handle) {
 	age{d}.begin(h)
 }
 
-// apply executes an operation for the feed's holder, and also for the holders that may replace it: the one that a
-// sync fills, and the one of a fade. It returns TooMany if a chunk was left out.
+// apply executes an operation for the feed's holder, and also for the holders that may replace it: the holder that a
+// sync fills, and the holder of a fade. It returns TooMany if a chunk was left out.
 func (d *Directory) apply(f *feed, op *Operation) effects.Code {
 	all, code := [...]index.Holder{f.holder, 0, 0}, effects.OK
 	if f.sync != 0 {

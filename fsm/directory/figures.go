@@ -23,8 +23,8 @@ func (d *Directory) Figures() Figures {
 	}
 }
 
-// Has returns the number of chunks that a worker has at a location, and a checksum of them that is equal in all
-// directories with the same records. It reports false if the location is unknown.
+// Has returns the number of chunks that a worker has at a location, and a checksum of the chunks that is equal in all
+// directories with the same records; ok is false if the location is unknown.
 func (d *Directory) Has(s Sender, location []byte) (chunks int, sum uint64, ok bool) {
 	if h := d.known.find(&s); h != 0 {
 		if f := d.location(d.known.workers.Get(h), location); f != 0 {

@@ -6,10 +6,10 @@ import (
 )
 
 // Lookup appends to peers the locations that have the first of these chunks, longest prefix first. Only locations of
-// workers with the same rank as the requester, of other instances, are considered, and each instance appears once.
-// Among locations with equally many chunks, the instance that was returned first longest ago comes first, which
-// spreads the load. The requester need not be known. A miss appends nothing. If there are too many hashes, Lookup
-// uses the first [Config.Prefix] and returns TooLarge.
+// workers with the same rank as the requester, in instances different from the requester's, are considered, and each
+// instance appears once. Among locations with equally many chunks, the instance that was returned first longest ago
+// comes first, which spreads the load. The requester need not be known. A miss appends nothing. If there are too many
+// hashes, Lookup uses the first [Config.Prefix] and returns TooLarge.
 func (d *Directory) Lookup(now effects.Time, s Sender, hashes []uint64, peers []Peer) ([]Peer, effects.Code) {
 	if code := d.config.sane(&s); code != effects.OK {
 		return peers, code
@@ -41,8 +41,8 @@ func (d *Directory) Lookup(now effects.Time, s Sender, hashes []uint64, peers []
 	return peers, code
 }
 
-// Having appends the names of the instances that have a chunk at a worker of that rank, as far as recorded. It
-// changes nothing that later answers depend on; it is for inspection.
+// Having appends the names of the instances that have a chunk at a worker of that rank, as far as recorded. Having is
+// for inspection and does not influence later answers.
 func (d *Directory) Having(worker uint32, hash uint64, names []string) []string {
 	for _, hit := range d.chunks.Prefix(worker, []uint64{hash}, -1, nil) {
 		w := d.known.workers.Get(d.feeds.Get(d.owners[hit.Holder]).worker)

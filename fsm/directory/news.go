@@ -6,7 +6,7 @@ type Event uint8
 // The events.
 const (
 	Joined      Event = iota + 1 // a worker registered
-	Renewed                      // a known worker registered again: its records are dropped
+	Renewed                      // a known worker registered again: all records of the worker are dropped
 	Met                          // a heartbeat arrived from an unknown worker
 	Left                         // a worker deregistered
 	WentSilent                   // nothing was heard from a worker for too long
@@ -18,10 +18,11 @@ const (
 	Wanted                       // operations are missing of a worker that reports to another directory
 	LogDown                      // the log that directories share does not reply
 	LogAnswers                   // the shared log replies again
-	LogShort                     // entries of the shared log were deleted before they were read
+	LogShort                     // entries of the shared log were deleted before this directory read the entries
 	Parted                       // a worker had no connection for too long, and reported nothing
-	GaveWay                      // a worker without a connection was dropped, because another one needed the room
-	Faded                        // records of a location from before a gap were dropped
+	// a worker without a connection was dropped, because another worker needed the room
+	GaveWay
+	Faded // records of a location from before a gap were dropped
 )
 
 // A Note reports an event to operators. Its strings may be kept.

@@ -7,12 +7,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An origin is a network address that made workers known. The slot of its row is its class in every share of the
-// directory: of workers, instances, full syncs, holders and chunks. No class gets more than it leaves free for
-// others, so an address that invents names leaves to the next address as much as it took.
+// An origin is a network address that made workers known. The slot of the origin's row is the origin's class in every
+// share of the directory: of workers, instances, full syncs, holders and chunks. No class gets more than it leaves
+// free for others, so an address that invents names leaves to the next address as much as the address took.
 type origin struct {
 	id   effects.Origin
-	refs int // workers and instances that count against it
+	refs int // workers and instances that count against this origin
 }
 
 type origins struct {
@@ -58,7 +58,7 @@ func (o *origins) class(id effects.Origin) int {
 	return -1
 }
 
-// join adds a reference to an origin and creates its row if necessary.
+// join adds a reference to an origin and creates the row if necessary.
 func (o *origins) join(id effects.Origin) table.Handle {
 	h := o.find(id)
 	if h == 0 {

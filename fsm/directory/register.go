@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Register makes a worker known at an address. If the worker is known already, its process was restarted: its records
+// Register makes a worker known at an address. If the worker is known already, the process was restarted: all records
 // are dropped and the new address applies. If the same incarnation registers again, only the address changes.
 // Register returns Stale if the previous incarnation registers while the present one is still being heard, or if
 // another directory reports a registration of a worker that was heard on another way within [Config.Yield]. It
@@ -50,8 +50,8 @@ func (d *Directory) candidate(s *Sender, a *Address) (table.Handle, effects.Code
 }
 
 // admit makes a worker known. It returns nil if there is no room. If necessary, a worker without a connection is
-// dropped to make room: otherwise a process that registers many names and disconnects would keep all others out for
-// as long as those names are kept.
+// dropped to make room: otherwise a process that registers many names and disconnects would keep all further workers
+// out for as long as the registered names are kept.
 func (d *Directory) admit(now effects.Time, s *Sender, a *Address) (table.Handle, *worker) {
 	if s.By == 0 && d.known.conns.full(s.Source) {
 		return 0, nil
@@ -67,8 +67,8 @@ func (d *Directory) admit(now effects.Time, s *Sender, a *Address) (table.Handle
 }
 
 // before reports whether the sender is the previous incarnation of a worker. While the present incarnation is not
-// heard from, before returns false, because the order may be the other way round: each incarnation used its own
-// connections, and the last message of the older one may have arrived last.
+// heard from, before returns false, because the order may be reversed: each incarnation used separate connections,
+// and the last message of the older incarnation may have arrived last.
 func (d *Directory) before(now effects.Time, w *worker, s *Sender) bool {
 	return w.was == s.Incarnation && w.was != (effects.Incarnation{}) && !d.Others().yields(now, w)
 }
@@ -111,8 +111,8 @@ func (d *Directory) Deregister(now effects.Time, s Sender, a Address) effects.Co
 }
 
 // Heartbeat records a sign of life and returns the reason why the worker should begin a full sync, or NoSync. A
-// heartbeat makes an unknown worker known. A heartbeat from another address is refused as Stale, because it belongs
-// to another process, unless it names the same incarnation.
+// heartbeat makes an unknown worker known. A heartbeat from another address is refused as Stale, because the message
+// belongs to another process, unless the same incarnation is named.
 func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, effects.Code) {
 	h, code := d.candidate(&s, &a)
 	if code != effects.OK {
@@ -154,8 +154,8 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 
 // want returns the reason why a worker should begin a sync now. It returns NoSync while the worker is syncing, and
 // while all sync slots are taken, including slots of workers that were asked and have not begun. A worker that was
-// asked and has not begun loses its slot at its next heartbeat, so that others go first. Workers that report to
-// another directory are never asked, because nothing replies to them here.
+// asked and has not begun loses the slot at the next heartbeat, so that another worker goes first. Workers that
+// report to another directory are never asked, because this directory does not reply to their heartbeats.
 func (d *Directory) want(now effects.Time, h table.Handle, w *worker) Reason {
 	if w.by != 0 {
 		return NoSync
@@ -171,8 +171,8 @@ func (d *Directory) want(now effects.Time, h table.Handle, w *worker) Reason {
 	return reason
 }
 
-// why returns the reason why a worker needs a full sync: of the worker as a whole, or of its first location that has
-// one.
+// why returns the reason why a worker needs a full sync: of the worker as a whole, or else of the first location with
+// a reason.
 func why(feeds *table.Slab[feed], w *worker) Reason {
 	why := w.ask
 	for h := w.feeds.Front(); h != 0 && why == NoSync; h = feeds.Next(h) {

@@ -8,19 +8,21 @@ import (
 // A roster is the table of known workers and their instances.
 type roster struct {
 	seed      uint64 `snap:"share"` // key of the hashes of names
-	ofOne     int    `snap:"share"` // limit of workers of one instance
+	ofOne     int    `snap:"share"` // limit of workers of an instance
 	onlyBeats bool   `snap:"share"` // workers without heartbeats never count as silent
 	instances table.Slab[instance]
 	byName    table.Index
 	workers   table.Slab[worker]
 	byRank    table.Index // by instance and rank
-	// expected lists the workers that count as silent if nothing is heard from them, heard longest ago first: [0]
-	// those that report to this directory, [1] those that other directories report.
+	// expected lists the workers that count as silent when no fact arrives for too long, heard longest ago first: [0]
+	// workers that report to this directory, [1] workers known by reports of another directory.
 	expected [2]table.List
 	quiet    [2]table.List // likewise, the workers that never count as silent
-	// taken lists workers that report to this directory from now on, for the other directories.
+	// taken lists workers that report to this directory from now on. The list is meant for the directories that share
+	// the log.
 	taken []Want `snap:"skip"`
-	// gone lists workers that reported to this directory and were dropped, for the other directories.
+	// gone lists workers that reported to this directory and were dropped. The list is likewise for the directories
+	// that share the log.
 	gone    []Want `snap:"skip"`
 	origins origins
 	conns   connections
@@ -74,7 +76,7 @@ func (r *roster) hear(now effects.Time, h table.Handle, w *worker, s *Sender) {
 }
 
 // heardBy returns the list that contains a worker, depending on whether the worker is expected to be heard and on
-// which directory hears it.
+// which directory hears the worker.
 func (r *roster) heardBy(w *worker) *table.List {
 	lists := &r.expected
 	if r.onlyBeats && !w.beats {
@@ -87,7 +89,7 @@ func (r *roster) heardBy(w *worker) *table.List {
 }
 
 // beats sets whether a worker sends heartbeats. The caller must call hear next, which moves the worker to the end of
-// its list.
+// that list.
 func (r *roster) beats(h table.Handle, w *worker, does bool) {
 	r.workers.Unlink(r.heardBy(w), h)
 	w.beats = does
@@ -106,7 +108,7 @@ func (r *roster) comes(h table.Handle, w *worker, s *Sender) {
 	r.workers.PushBack(r.heardBy(w), h)
 }
 
-// takes records for other directories that a worker reports to this directory from now on.
+// takes records, for the directories that share the log, that a worker reports to this directory from now on.
 func (r *roster) takes(w *worker) {
 	r.taken = append(r.taken, Want{Instance: r.of(w).name, Worker: w.rank})
 }
@@ -137,9 +139,9 @@ func (r *roster) fits(s *Sender, gone *worker) bool {
 	return instances < r.instances.Max() && r.origins.instances.MayAfter(origin, frees)
 }
 
-// givesWay returns the worker to drop so that the sender fits: of the workers without a connection, the one that has
-// been without for the longest time and whose removal makes room. It examines at most looks workers, and returns 0 if
-// none of them would make room.
+// givesWay returns the worker to drop so that the sender fits: among the workers whose removal makes room, the one
+// that has been without a connection for the longest time. It examines at most looks workers, and returns 0 if no
+// removal would make room.
 func (r *roster) givesWay(s *Sender, looks int) table.Handle {
 	for h := r.conns.apart.Front(); h != 0 && looks > 0; h = r.conns.partings.Next(h) {
 		wh := r.conns.partings.Get(h).worker
@@ -178,7 +180,7 @@ func (r *roster) add(now effects.Time, s *Sender, a *Address) (table.Handle, *wo
 	return h, w
 }
 
-// moves counts a worker without records against the origin of its latest fact, if the share of that origin has room.
+// moves counts a worker without records against the origin of the latest fact, if the share of that origin has room.
 func (r *roster) moves(w *worker, s *Sender) {
 	if r.origins.rows.Get(w.origin).id == s.Origin || !r.origins.workers.MayAfter(r.origins.class(s.Origin), w.class()) {
 		return
@@ -208,8 +210,8 @@ func (r *roster) remove(h table.Handle, w *worker) {
 	r.workers.Remove(h)
 }
 
-// heard returns the worker of this directory that counts as silent next, and when it was last heard. It reports false
-// if there is none.
+// heard returns the worker of this directory that counts as silent next, and when that worker was last heard; ok is
+// false if there is none.
 func (r *roster) heard() (h table.Handle, at effects.Time, ok bool) {
 	if h = r.expected[0].Front(); h == 0 {
 		return 0, 0, false

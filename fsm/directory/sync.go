@@ -47,7 +47,7 @@ func (d *Directory) BeginSync(now effects.Time, b *SyncBegin) effects.Code {
 	return effects.OK
 }
 
-// syncing returns the worker and its sync with that id, or NotFound if no such sync is in progress.
+// syncing returns the worker and the worker's sync with that id, or NotFound if no such sync is in progress.
 func (d *Directory) syncing(now effects.Time, s *Sender, location, id []byte) (*worker, table.Handle, effects.Code) {
 	_, w, code := d.sender(now, s)
 	if code != effects.OK {
@@ -106,9 +106,9 @@ func (d *Directory) EndSync(now effects.Time, e *SyncEnd) effects.Code {
 	return d.went(now, w, h)
 }
 
-// went records progress of a sync, and completes the sync if all batches and its end have arrived. Completing
+// went records progress of a sync, and completes the sync if all batches and the end have arrived. Completing
 // exchanges the holders of the feed and of the sync in one step, so that lookups see either all old records or all
-// new ones.
+// new records.
 func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Code {
 	d.syncs.goes(now, h, d.config.Patience)
 	s := d.syncs.rows.Get(h)
@@ -136,7 +136,7 @@ func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Co
 	return code
 }
 
-// endSync removes a sync and retires its holder.
+// endSync removes a sync and retires the holder of the sync.
 func (d *Directory) endSync(h table.Handle) {
 	s := d.syncs.rows.Get(h)
 	f := d.feeds.Get(s.feed)
@@ -145,7 +145,7 @@ func (d *Directory) endSync(h table.Handle) {
 	d.syncs.remove(h, d.known.workers.Get(f.worker))
 }
 
-// giveUp ends a sync that makes no progress. The worker will be asked for another one.
+// giveUp ends a sync that makes no progress. The worker will be asked for a new sync.
 func (d *Directory) giveUp(h table.Handle) {
 	f := d.feeds.Get(d.syncs.rows.Get(h).feed)
 	f.ask = SyncLost

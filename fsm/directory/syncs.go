@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A sync is a full sync in progress. It fills a holder of its own, which replaces the holder of its feed when
+// A sync is a full sync in progress. The sync fills a separate holder, which replaces the holder of the feed when
 // everything has arrived. Operations that arrive meanwhile are applied to both holders.
 type sync struct {
 	feed    table.Handle
@@ -14,18 +14,18 @@ type sync struct {
 	holder  index.Holder
 	batches int
 	left    int      // batches that have not arrived
-	seen    []uint64 // batches that arrived, one bit each
+	seen    []uint64 // bit set of the batches that arrived
 	ended   bool     // the worker has sent all batches
 	said    int64    // chunks by the worker's count
 	told    int64    // chunks in the batches that arrived
 	began   effects.Time
 	at      effects.Time // time of the last progress that counted
-	full    int          // batches that arrived with at least one chunk
+	full    int          // batches that arrived with chunks
 	gaps    uint64       // the worker's gaps when the sync began
 }
 
 // syncs holds the syncs in progress and the slots for them. A worker that was asked for a sync occupies a slot too,
-// for a limited time. No origin gets more slots than it leaves to others.
+// for a limited time. No origin gets more slots than remain free for further origins.
 type syncs struct {
 	rows    table.Slab[sync]
 	waiting table.List // oldest progress first
@@ -34,7 +34,7 @@ type syncs struct {
 	share   table.Share
 }
 
-// A promise is the slot of a worker that was asked for a full sync and has not begun it.
+// A promise is the slot of a worker that was asked for a full sync and has not begun the sync.
 type promise struct {
 	worker table.Handle
 	at     effects.Time
@@ -50,7 +50,7 @@ func newSyncs(c *Config) syncs {
 // may reports whether there is a slot for a sync of a worker.
 func (t *syncs) may(w *worker) bool { return w.asked != 0 || t.share.May(w.class()) }
 
-// ask reserves a slot for a worker. It reports false if there is none.
+// ask reserves a slot for a worker; ok is false if there is none.
 func (t *syncs) ask(now effects.Time, h table.Handle, w *worker) bool {
 	if !t.may(w) {
 		return false
@@ -63,7 +63,7 @@ func (t *syncs) ask(now effects.Time, h table.Handle, w *worker) bool {
 	return true
 }
 
-// unask releases the slot that was reserved for a worker, if there is one.
+// unask releases the slot that was reserved for a worker, if any.
 func (t *syncs) unask(w *worker) {
 	if w.asked != 0 {
 		t.asked.Unlink(&t.first, w.asked)
@@ -73,8 +73,8 @@ func (t *syncs) unask(w *worker) {
 	}
 }
 
-// promised returns the worker whose reserved slot is the oldest, and the instant of its reservation. It reports false
-// if there is none.
+// promised returns the worker whose reserved slot is the oldest, and the instant of its reservation; ok is false if
+// there is none.
 func (t *syncs) promised() (h table.Handle, at effects.Time, ok bool) {
 	if h = t.first.Front(); h == 0 {
 		return 0, 0, false
@@ -98,7 +98,7 @@ func (t *syncs) add(now effects.Time, w *worker, b *SyncBegin, feed table.Handle
 	return h
 }
 
-// batchesPer is the number of batches with chunks that a sync must deliver in each further span of its patience, once
+// batchesPer is the number of batches with chunks that a sync must deliver in each further span of the patience, once
 // the first span is over. A slower sync does not count as making progress, because it would occupy a slot without an
 // end.
 const batchesPer = 64
@@ -114,7 +114,7 @@ func (t *syncs) goes(now effects.Time, h table.Handle, patience effects.Duration
 	t.rows.PushBack(&t.waiting, h)
 }
 
-// went returns the sync whose last progress is oldest, and the instant of that progress. It reports false if there is
+// went returns the sync whose last progress is oldest, and the instant of that progress; ok is false if there is
 // none.
 func (t *syncs) went() (h table.Handle, at effects.Time, ok bool) {
 	if h = t.waiting.Front(); h == 0 {
@@ -123,7 +123,7 @@ func (t *syncs) went() (h table.Handle, at effects.Time, ok bool) {
 	return h, t.rows.Get(h).at, true
 }
 
-// remove deletes a sync of a worker and frees its slot.
+// remove deletes a sync of a worker and frees the slot.
 func (t *syncs) remove(h table.Handle, w *worker) {
 	t.share.Give(w.class())
 	w.syncs--

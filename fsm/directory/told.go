@@ -9,7 +9,7 @@ import (
 // other, through a shared log, what workers reported to them. A directory that hears a worker itself uses only the
 // worker's own reports; reports of other directories serve those that do not hear the worker. Reports of another
 // directory arrive in the order in which it received them, so they lead to the same records. Where some were lost,
-// the worker is wanted, and the directory that hears the worker asks it for a full sync.
+// the worker is wanted, and the directory that hears the worker requests a full sync.
 type Others struct{ d *Directory }
 
 // Others returns the replication methods of the directory.
@@ -37,8 +37,8 @@ func (o Others) yields(now effects.Time, w *worker) bool { return now.Sub(w.hear
 
 // older reports whether facts of another incarnation, reported by another directory, may be older than the
 // incarnation that is heard here. A restarted directory reads from the log reports that concern former incarnations
-// of workers. If it believed these, then it would take the present incarnation for an ended one, and refuse all of
-// its messages.
+// of workers. If the directory believed these reports, it would treat the present incarnation as ended, and refuse
+// all messages of that incarnation.
 func (o Others) older(now effects.Time, w *worker, s *Sender) bool {
 	return s.By != 0 && w.by == 0 && !o.yields(now, w)
 }
@@ -63,8 +63,8 @@ func (o Others) adopt(h table.Handle, w *worker, s *Sender) {
 }
 
 // joins handles a worker that became known by a registration. Before this directory has read the shared log for the
-// first time, it cannot know whether the others follow the worker by another directory, for example by an earlier
-// incarnation of this one, which will report nothing more. Therefore the others are notified in that case.
+// first time, it cannot know whether its replicas follow the worker by another directory, for example by an earlier
+// incarnation of this directory, which will report nothing more. Therefore the replicas are notified in that case.
 func (o Others) joins(w *worker) {
 	if o.d.read == 0 {
 		o.meets(w)
@@ -72,15 +72,15 @@ func (o Others) joins(w *worker) {
 }
 
 // meets handles a worker that became known by a heartbeat: the worker registered with an earlier incarnation of this
-// directory, or with another directory. The other directories are notified that the worker reports here now.
+// directory, or with another directory. The replicas are notified that the worker reports here now.
 func (o Others) meets(w *worker) {
 	if w.by == 0 {
 		o.d.known.takes(w)
 	}
 }
 
-// Taken returns the workers that began to report to this directory since the previous call, and that other
-// directories reported until then, or may have reported.
+// Taken returns the workers that began to report to this directory since the previous call, and that another
+// directory reported until then, or may have reported.
 func (o Others) Taken() []Want {
 	all := o.d.known.taken
 	o.d.known.taken = all[:0]
@@ -94,8 +94,8 @@ func (o Others) Gone() []Want {
 	return all
 }
 
-// Take records that a worker reports to the directory s.By from now on, whichever other directory reported it before.
-// It does nothing for workers that this directory hears itself.
+// Take records that a worker reports to the directory s.By from now on, whichever directory reported the worker
+// before. It does nothing for workers that this directory hears itself.
 func (o Others) Take(now effects.Time, s Sender) {
 	h := o.d.known.find(&s)
 	if w := o.d.known.workers.Get(h); h != 0 && w.by != 0 && w.by != s.By {
@@ -105,12 +105,12 @@ func (o Others) Take(now effects.Time, s Sender) {
 }
 
 // CaughtUp records that all reports of other directories up to now have been read. A worker of another directory is
-// silent if the log has been read and contains nothing of it; while the log cannot be read, no such worker counts as
-// silent.
+// silent if the log has been read and contains no fact of the worker; while the log cannot be read, no such worker
+// counts as silent.
 func (o Others) CaughtUp(now effects.Time) { o.d.read = max(o.d.read, now) }
 
-// silent returns the worker of another directory whose last report is oldest, if [Config.Silence] is over for it;
-// otherwise 0.
+// silent returns the worker of another directory whose last report is oldest, if [Config.Silence] is over for that
+// worker; otherwise 0.
 func (o Others) silent() table.Handle {
 	d := o.d
 	h := d.known.expected[1].Front()
@@ -120,7 +120,7 @@ func (o Others) silent() table.Handle {
 	return h
 }
 
-// A Want names a worker and the directory that hears it (By).
+// A Want names a worker and the directory By that hears the worker.
 type Want struct {
 	By       uint64
 	Instance string
@@ -130,7 +130,7 @@ type Want struct {
 // A Pace limits how often the same worker is wanted: again after Least, then each time after twice the previous time,
 // up to Most. A worker that was not wanted for twice Most, or was dropped meanwhile, begins again with Least.
 // Therefore, in any span of twice Most, a worker is wanted at most two times more often than Least can be doubled
-// before it reaches Most; and once nothing is lost any more, a worker with missing operations is wanted within Most.
+// before reaching Most; and once nothing is lost any more, a worker with missing operations is wanted within Most.
 type Pace struct{ Least, Most effects.Duration }
 
 // after returns how long a worker that is wanted now is not wanted again.
@@ -141,8 +141,8 @@ func (p Pace) after(now effects.Time, w *worker) effects.Duration {
 	return min(2*w.waits, p.Most)
 }
 
-// Wanted examines the next few workers, at most [Config.Ends], and appends those of other directories of which
-// operations are missing here.
+// Wanted examines the next few workers, at most [Config.Ends], and appends each worker that another directory hears
+// and of which operations are missing here.
 func (o Others) Wanted(now effects.Time, again Pace, wants []Want) []Want {
 	d := o.d
 	slots := d.known.workers.Slots()
@@ -165,8 +165,8 @@ func (o Others) Wanted(now effects.Time, again Pace, wants []Want) []Want {
 	return wants
 }
 
-// Ask schedules a full sync of a worker that reports here, because another directory wants it. It returns NotFound if
-// the worker does not report here.
+// Ask schedules a full sync of a worker that reports here, because another directory wants the worker. Ask returns
+// NotFound if the worker does not report here.
 func (o Others) Ask(s Sender) effects.Code {
 	h := o.d.known.find(&s)
 	if h == 0 || o.d.known.workers.Get(h).by != 0 {
@@ -186,5 +186,5 @@ func (o Others) Forget(s Sender) {
 	}
 }
 
-// Told returns the number of workers that are known only by the reports of other directories.
+// Told returns the number of workers that are known only by the reports of another directory.
 func (o Others) Told() int { return o.d.known.expected[1].Len() + o.d.known.quiet[1].Len() }

@@ -5,39 +5,39 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An instance is one serving engine, with one worker for each rank.
+// An instance is one serving engine, with a worker for each rank.
 type instance struct {
 	name    string
 	origin  table.Handle // origin that made the instance known
 	workers int
-	served  uint64 // turn of the last lookup that returned it first
-	chosen  uint64 // turn of the last lookup that returned it
+	served  uint64 // turn of the last lookup that returned this instance first
+	chosen  uint64 // turn of the last lookup that returned this instance
 }
 
-// A worker is one rank of an instance. It became known by a registration or by a heartbeat.
+// A worker is a rank of an instance. The worker became known by a registration or by a heartbeat.
 type worker struct {
 	instance table.Handle
 	rank     uint32
 	is       effects.Incarnation // the present incarnation
-	was      effects.Incarnation // the previous incarnation, whose facts are refused
+	was      effects.Incarnation // the previous incarnation: facts of that incarnation are refused
 	ip       string
 	port     uint16
 	url      string
-	midway   bool // it became known by a heartbeat: its operations may begin at any sequence
+	midway   bool // the worker became known by a heartbeat: operations may begin at any sequence
 	heard    effects.Time
-	beats    bool                 // it sends heartbeats
-	origin   table.Handle         // origin that it counts against
-	ties     [tiesOf]table.Handle // its connections, latest first
-	parting  table.Handle         // set while it reports here and has no connection
+	beats    bool                 // the worker sends heartbeats
+	origin   table.Handle         // origin that the worker counts against
+	ties     [tiesOf]table.Handle // connections, latest first
+	parting  table.Handle         // set while the worker reports here and has no connection
 	feeds    table.List
-	syncs    int          // syncs in progress, of all its feeds
-	ask      Reason       // why all its locations need a full sync
-	asked    table.Handle // its reserved sync slot; 0: none
+	syncs    int          // syncs in progress, of all feeds
+	ask      Reason       // why all locations need a full sync
+	asked    table.Handle // reserved sync slot; 0: none
 
-	by     uint64           // directory that hears it; zero: this one
-	gaps   uint64           // Gaps of its latest fact
-	wanted effects.Time     // when other directories were last told that it is wanted
-	waits  effects.Duration // time until it may be wanted again; 0: it never was wanted
+	by     uint64           // directory that hears the worker; zero: this directory
+	gaps   uint64           // Gaps of the latest fact
+	wanted effects.Time     // when the replicas were last told that the worker is wanted
+	waits  effects.Duration // time until the worker may be wanted again; 0: never wanted so far
 }
 
 // class returns the worker's class in shares.
@@ -60,9 +60,9 @@ func (c *Config) sane(s *Sender) effects.Code {
 // rankMost is the highest rank of a worker.
 const rankMost = 1<<16 - 1
 
-// asker returns the worker that sends a request. A request changes no records, so the worker need not name its
-// incarnation; if it names the present one, the request counts as a sign of life. asker returns NotFound if the
-// worker does not report to this directory, and Stale if it names another incarnation.
+// asker returns the worker that sends a request. A request changes no records, so the worker need not name an
+// incarnation; if the present incarnation is named, the request counts as a sign of life. asker returns NotFound if
+// the worker does not report to this directory, and Stale if it names another incarnation.
 func (d *Directory) asker(now effects.Time, s *Sender) (*worker, effects.Code) {
 	if code := d.config.sane(s); code != effects.OK {
 		return nil, code
@@ -81,7 +81,7 @@ func (d *Directory) asker(now effects.Time, s *Sender) (*worker, effects.Code) {
 }
 
 // sender returns the worker that reports a fact, and records a sign of life. It returns NotFound if the worker is
-// unknown, and Stale if the incarnation or the reporting directory is not the present one.
+// unknown, and Stale if the incarnation or the reporting directory is not the present value.
 func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, effects.Code) {
 	if code := d.config.sane(s); code != effects.OK {
 		return 0, nil, code
@@ -98,8 +98,9 @@ func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, 
 	return h, w, effects.OK
 }
 
-// drop removes a worker that did not deregister. Other directories that know the worker by this one are notified and
-// drop it as well, because they cannot distinguish a worker that is gone from a worker that has nothing to report.
+// drop removes a worker that did not deregister. Other directories that know the worker by this directory are
+// notified and drop the worker as well, because a replica cannot distinguish a worker that is gone from a worker that
+// has nothing to report.
 func (d *Directory) drop(h table.Handle, e Event) {
 	w := d.known.workers.Get(h)
 	if d.note(e, w, ""); w.by == 0 {
@@ -108,7 +109,7 @@ func (d *Directory) drop(h table.Handle, e Event) {
 	d.end(h)
 }
 
-// end removes a worker with all its records.
+// end removes a worker with all records.
 func (d *Directory) end(h table.Handle) {
 	w := d.known.workers.Get(h)
 	d.forget(w)
