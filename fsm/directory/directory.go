@@ -40,9 +40,9 @@ func New(c Config) Directory {
 	}
 }
 
-// Advance sets the current instant, ends everything whose time is over (silent and parted workers, unused sync slots,
-// stalled syncs, fades), at most [Config.Ends] of each kind, and sweeps the index. Work that exceeds the limits of
-// one step is left for the next step, and Deadline then returns the current instant.
+// Advance sets the current instant, ends everything that has run out of time (silent and parted workers, unused sync
+// slots, stalled syncs, fades), at most [Config.Ends] of each kind, and sweeps the index. Work that exceeds the
+// limits of one step is left for the next step, and Deadline then returns the current instant.
 func (d *Directory) Advance(now effects.Time) {
 	d.now = now
 	for range d.config.Ends {
@@ -133,7 +133,7 @@ func (d *Directory) promised() (table.Handle, effects.Time, bool) {
 	return h, at.Add(d.config.Patience), ok
 }
 
-// stuck returns the sync whose last progress is oldest, and the instant at which the sync is given up.
+// stuck returns the sync with the oldest last progress, and the instant at which the sync is given up.
 func (d *Directory) stuck() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.syncs.went()
 	return h, at.Add(d.config.Patience), ok

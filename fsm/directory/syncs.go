@@ -73,8 +73,8 @@ func (t *syncs) unask(w *worker) {
 	}
 }
 
-// promised returns the worker whose reserved slot is the oldest, and the instant of its reservation; ok is false if
-// there is none.
+// promised returns the worker with the oldest reserved slot, and the instant of its reservation; ok is false if there
+// is none.
 func (t *syncs) promised() (h table.Handle, at effects.Time, ok bool) {
 	if h = t.first.Front(); h == 0 {
 		return 0, 0, false
@@ -114,7 +114,7 @@ func (t *syncs) goes(now effects.Time, h table.Handle, patience effects.Duration
 	t.rows.PushBack(&t.waiting, h)
 }
 
-// went returns the sync whose last progress is oldest, and the instant of that progress; ok is false if there is
+// went returns the sync with the oldest last progress, and the instant of that progress; ok is false if there is
 // none.
 func (t *syncs) went() (h table.Handle, at effects.Time, ok bool) {
 	if h = t.waiting.Front(); h == 0 {

@@ -109,7 +109,7 @@ func (o Others) Take(now effects.Time, s Sender) {
 // counts as silent.
 func (o Others) CaughtUp(now effects.Time) { o.d.read = max(o.d.read, now) }
 
-// silent returns the worker of another directory whose last report is oldest, if [Config.Silence] is over for that
+// silent returns the worker of another directory with the oldest last report, if [Config.Silence] is over for that
 // worker; otherwise 0.
 func (o Others) silent() table.Handle {
 	d := o.d

@@ -19,8 +19,8 @@ const (
 	fullOf16   = 13
 )
 
-// A segment contains, in sorted order, all rows whose places begin with the same depth bits. A row stands in the slot
-// that its place selects (its home) or behind that slot, with no empty slot in between.
+// A segment contains, in sorted order, all rows with places that begin with the same depth bits. A row stands in the
+// slot that its place selects (its home) or behind that slot, with no empty slot in between.
 type segment struct {
 	slots []slot
 	// homes is the number of slots that can be homes. The remaining slots at the end hold rows that were displaced.
@@ -46,10 +46,10 @@ func (s *segment) home(place uint64) int {
 // full reports whether the segment has no room for a further row. A segment of the deepest level takes any number.
 func (s *segment) full(deepest uint8) bool { return s.rows >= s.most && s.depth < deepest }
 
-// seek returns the first slot, from the home of the place on, that is empty or whose place is not smaller.
+// seek returns the first slot, from the home of the place on, that is empty or contains a place that is not smaller.
 func (s *segment) seek(place uint64) int { return s.from(s.home(place), place) }
 
-// from is like seek, for a place whose home at is known.
+// from is like seek, for a place with the known home at.
 func (s *segment) from(at int, place uint64) int {
 	for at < len(s.slots) && s.slots[at].ids != 0 && s.slots[at].place < place {
 		at++
