@@ -136,7 +136,7 @@ func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		case !ours:
 		case x.Code != effects.OK:
 			l.end(now, k, out)
-		default: // Events of other components.
+		default:
 			l.lines[k] = line{conn: x.Conn, at: now}
 		}
 	case *effects.Replied:
@@ -153,7 +153,7 @@ func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 				l.end(now, k, out)
 			}
 		}
-	default: // Nothing of the log's.
+	default: // Events of other components.
 	}
 }
 
