@@ -17,7 +17,8 @@
 //
 //   - Each request is answered in the step that receives the message. A malformed, misdirected or refused request is
 //     answered by an ErrorMsg, and a refused full sync by a FullSyncStartRetMsg. A refused message on the feed is
-//     dropped. In both cases the machine emits an [effects.FactMalformed] with the reason, and changes nothing.
+//     dropped. In both cases the machine emits an [effects.FactMalformed] with the reason. A refused message changes
+//     nothing, except that a report with chunks beyond a limit is applied as far as the limits permit.
 //   - The messages of a connection make at most as many workers known as the configuration permits for a source.
 //   - The first holder in the reply to a lookup is read by LMCache's workers; further holders may follow. A miss has
 //     the form of LMCache's reply, too.

@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// Replication: the messages that this directory accepts from workers are appended to the log as they arrived.
-// Messages that are read from the log are handled like messages of the worker, except that the fields by and gaps
-// name the directory that received them.
+// Replication: the messages that this directory accepts from workers are appended to the log. Messages that are read
+// from the log are handled like messages of the worker, except that the fields by and gaps name the directory that
+// received them.
 
 // tells appends an accepted message of a worker to the log. Refused messages are not appended. The appended bytes are
 // encoded from the decoded message, so that additional bytes of the sender are not forwarded.
