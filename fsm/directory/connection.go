@@ -19,7 +19,7 @@ type tie struct {
 // A parting records a worker that has no open connection.
 type parting struct {
 	worker table.Handle
-	// when the last connection ended, or when the worker was last heard on no connection
+	// at is the time at which the last connection ended, or the worker was last heard without a connection.
 	at effects.Time
 }
 

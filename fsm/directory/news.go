@@ -20,7 +20,7 @@ const (
 	LogAnswers                   // the shared log replies again
 	LogShort                     // entries of the shared log were deleted before this directory read the entries
 	Parted                       // a worker had no connection for too long, and reported nothing
-	// a worker without a connection was dropped, because another worker needed the room
+	// GaveWay: a worker without a connection was dropped, because another worker needed the room.
 	GaveWay
 	Faded // records of a location from before a gap were dropped
 )

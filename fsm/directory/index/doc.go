@@ -8,13 +8,13 @@
 //
 // Example:
 //
-//	h := x.Open(group, instance, rank) // a new holder, hidden from lookups
-//	x.Add(h, 1)
-//	x.Add(h, 2)
-//	x.Show(h)                              // from now on lookups find the holder
+//	h := x.Open(group, instance, rank)         // a new holder, hidden from lookups
+//	x.Add(h, 1)                                // the holder has chunk 1
+//	x.Add(h, 2)                                // and chunk 2
+//	x.Show(h)                                  // from now on lookups find the holder
 //	x.Prefix(rank, []uint64{1, 2, 3}, -1, nil) // returns h with 2 chunks
-//	x.Retire(h)                            // from now on lookups do not find it
-//	for x.Sweep(4096) {                    // removes the rows of the holder, over several steps
+//	x.Retire(h)                                // from now on lookups do not find the holder
+//	for x.Sweep(4096) {                        // removes the rows of the holder, over several steps
 //	}
 //
 // A caller may rely on the following:

@@ -14,7 +14,7 @@ type state uint8
 
 const (
 	unused  state = iota
-	hidden        // it is being filled, and lookups do not find it
+	hidden        // being filled, and not found by lookups
 	shown         // lookups find the holder
 	retired       // being swept away, and not found by lookups
 )

@@ -72,7 +72,7 @@ type Config struct {
 	Tries   int // directories that are asked in turn
 	// Asking is the timeout for the reply of a directory to a lookup.
 	Asking effects.Duration
-	// Keep is how long a reply that names holders is reused for the same lookup; 0: never.
+	// Keep is the time for which a reply that names holders is reused for the same lookup; 0: never.
 	Keep effects.Duration
 	Kept int // replies that are kept for reuse
 }

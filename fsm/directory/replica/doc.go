@@ -45,7 +45,7 @@ import (
 // Config configures the use of the log. [Default] sets every field except the first two.
 type Config struct {
 	Addr effects.Addr // address of the log; without a host no log is used
-	// Life identifies this incarnation of the directory. No incarnation of any directory has the same number.
+	// Life identifies this incarnation of the directory. No other incarnation of any directory has the same number.
 	Life uint64
 
 	Bytes int // approximate number of bytes that the log keeps

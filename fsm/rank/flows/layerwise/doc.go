@@ -17,6 +17,7 @@
 //   - A page is returned to the engine exactly once, when nothing reads the page any more.
 //   - No layer of a chunk is sent twice in an epoch, and no layer is sent of a chunk that is whole at the peer.
 //   - Finish has the outcome OK only if every chunk is whole at the peer.
-//   - The proxy is notified once for each request, after the request has ended.
+//   - The proxy is notified at most once for a request: when the request has ended by Finish, after all chunks were
+//     sent or the run has failed. Drop does not notify the proxy.
 //   - Whether a request is sent by layers, by chunks or as a whole is decided at the first flush and does not change.
 package layerwise

@@ -16,8 +16,9 @@
 //
 // The owner listens on two channels. On the Lookup channel a message asks which chunks are present (Get), or where
 // done messages are accepted (QueryDonePort), or says that a loan is not read any more (Done). The PeerDone channel
-// accepts Done only. Each message has exactly one reply, in the step in which the message arrives. Any other message
-// is answered with the error code of LMCache-Ascend for it.
+// accepts Done only. Each message has exactly one reply, in the step in which the message arrives, except that the
+// reply to a Get waits for this node's own copies or write if the Get requires them. Any other message is answered
+// with the error code of LMCache-Ascend for it.
 //
 //		Get ──► loan ──► ended by Done, by time, or with the reader's link
 //

@@ -89,13 +89,13 @@ type get struct {
 	// answer fires when the reply is overdue. For a ghost it fires when the late reply is not awaited any longer.
 	answer kernel.TimerID `snap:"set"`
 
-	// who is the incarnation of the peer that was asked. What the reply says holds for that incarnation only (M2).
+	// who is the incarnation of the peer that was asked. The reply holds for that incarnation only (M2).
 	who effects.Incarnation
 	us  effects.Incarnation // the incarnation of this node for that peer
-	// asked is when the latest attempt was sent. The right to read counts from here, because this precedes the loan
-	// (M4).
+	// asked is the time at which the latest attempt was sent. The right to read counts from here, because this
+	// precedes the loan (M4).
 	asked effects.Time
-	// since is when the first attempt was sent, which is the earliest possible begin of the loan.
+	// since is the time at which the first attempt was sent, which is the earliest possible begin of the loan.
 	since effects.Time `snap:"skip"`
 	grant uint64       // grant of the loan; zero: none
 	// until is the end of the right to read, less the guard. Invariant: the result of a read that ends later on a

@@ -103,7 +103,7 @@ func (f *Requester) endWithoutPages(e *flow.Env, h table.Handle, r *get) {
 	f.endUnasked(e, h, r, effects.NoMemory)
 }
 
-// endUnasked ends a get whose turn has come, before the request is sent.
+// endUnasked ends a get at its turn, before the request is sent.
 func (f *Requester) endUnasked(e *flow.Env, h table.Handle, r *get, code effects.Code) {
 	f.deliver(e, r, code)
 	f.end(e, h, r)

@@ -25,7 +25,7 @@ type Owner struct {
 
 // OwnerConfig configures an Owner, in addition to the configuration of all flows.
 type OwnerConfig struct {
-	// DoneURL is where done messages are accepted besides the lookup socket.
+	// DoneURL is the address at which done messages are accepted besides the lookup socket.
 	DoneURL []byte
 	// PushesMax limits the requests that are answered by a write or by copies, at a time.
 	PushesMax uint32

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A copying is a request with chunks that are being copied to the arena, from where they are lent. The originals are
+// A copying is a request for chunks that are being copied to the arena, from where they are lent. The originals are
 // pinned from the arrival of the request until all copies have settled, and the only reply is sent then. Invariant:
 // nothing is lent that a device may still store into (M1), and nothing that is lent keeps the store from making room.
 type copying struct {
@@ -92,8 +92,8 @@ func (o *Owner) beginCopy(e *flow.Env, ev *effects.Received, to loan.For) {
 	o.copyings.pairs = x.copies.Begin(&a, from, len(from), copyRef(h), o.copyings.pairs)
 }
 
-// copyAgain records that a peer repeats an operation whose chunks are being copied. Only the latest attempt receives
-// the reply.
+// copyAgain records that a peer repeats an operation while the chunks are being copied. Only the latest attempt
+// receives the reply.
 func (o *Owner) copyAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
 	e.Out.Mark(Marks.CopyAgain)
 	x := o.copyings.rows.Get(h)
@@ -141,7 +141,7 @@ func (o *Owner) copyLate(e *flow.Env, h table.Handle) {
 	x.copies.Cancel(&a)
 }
 
-// finishCopy answers a request whose copies have settled: it lends the prefix of copied chunks, or replies why
+// finishCopy answers a request after all copies have settled: it lends the prefix of copied chunks, or replies why
 // nothing is lent.
 func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copying) {
 	e.Timers.Stop(&x.timer)

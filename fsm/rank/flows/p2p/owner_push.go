@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A push is a request with chunks that this node writes into pages of the requester. The chunks are pinned from the
+// A push is a request for chunks that this node writes into pages of the requester. The chunks are pinned from the
 // arrival of the request until the write has settled, and the only reply is sent then. Invariant: the reply says that
 // nothing of this node writes any more (M4).
 type push struct {
@@ -60,7 +60,7 @@ type pushes struct {
 	// share counts the requests in service (pushes and copyings) by class.
 	share table.Share
 	waits []table.List // by class: pushes that wait for the link
-	ready table.List   // pushes whose attempt to make the link has ended
+	ready table.List   // pushes with an ended attempt to make the link
 	// said contains the replay records of ended pushes. Invariant: an ended push never starts again (M2).
 	said replies.Words
 	// byPage finds pairs by their destination while the pairs of a push are made.

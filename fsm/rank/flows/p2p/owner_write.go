@@ -61,8 +61,8 @@ func (o *Owner) reached(class int, code effects.Code) {
 	}
 }
 
-// Continue starts the writes to peers with a new link, and replies to requests whose link cannot be made. It reports
-// whether work is left for the next step.
+// Continue starts the writes to peers with a new link, and refuses requests without a link. It reports whether work
+// is left for the next step.
 func (o *Owner) Continue(e *flow.Env) (left bool) {
 	p := &o.pushes
 	for h := p.ready.Front(); h != 0; h = p.ready.Front() {
@@ -89,7 +89,7 @@ func (o *Owner) Continue(e *flow.Env) (left bool) {
 	return false
 }
 
-// late ends a push whose link was not made in time.
+// late ends a push without a link at the deadline.
 func (o *Owner) late(e *flow.Env, h table.Handle) {
 	p := &o.pushes
 	x := p.rows.Get(h)

@@ -11,11 +11,11 @@ import (
 type Settings struct {
 	// Shares says that peers may ask which chunks are present, and read them.
 	Shares bool
-	// LookupAddr is where peers send lookups: P2PInitSideRetMsg.peer_lookup_url.
+	// LookupAddr is the address for lookups of peers: P2PInitSideRetMsg.peer_lookup_url.
 	LookupAddr effects.Addr
-	// PeerDoneAddr is where peers may send done messages: AscendQueryDonePortRetMsg.done_url.
+	// PeerDoneAddr is an additional address for done messages of peers: AscendQueryDonePortRetMsg.done_url.
 	PeerDoneAddr effects.Addr
-	// ShareTTL is how long a peer may read a loan; default 60 s (p2p_pull_pending_ttl).
+	// ShareTTL is the time for which a peer may read a loan; default 60 s (p2p_pull_pending_ttl).
 	ShareTTL effects.Duration
 	// LoansMax limits the loans at a time; default 256.
 	LoansMax uint32

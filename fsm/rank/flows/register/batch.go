@@ -247,7 +247,7 @@ func (p *Producer) registrationEnded(e *flow.Env, h table.Handle, rank uint32, p
 	}
 }
 
-// bind checks that a batch may be written to a consumer rank. The first registration binds the batch to its consumer.
+// bind checks that a batch may be written to a consumer rank. The first registration binds the batch to a consumer.
 func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, request []byte) (effects.Code, *effects.Why) {
 	near, err := geometry.Consumers(own, theirs.Ranks)
 	if err != nil {

@@ -45,7 +45,7 @@ type Finished struct {
 type Aborted struct{ Request, Transfer []byte }
 
 // Expect keeps a request at its producer until the request is registered: the producer ranks receive a heartbeat
-// every interval, which extends the lease. Expect ends when a Register of that name arrives, by an Abort, or at its
+// every interval, which extends the lease. Expect ends when a Register of that name arrives, by an Abort, or at the
 // deadline.
 type Expect struct {
 	Request, Transfer []byte

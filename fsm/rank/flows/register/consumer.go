@@ -44,18 +44,18 @@ type line struct {
 }
 
 // A reception is a Register. The outcome and the end of a reception are separate events: the reception remains until
-// nothing can be written into its blocks, and each of its registrations was answered or will not be answered.
+// nothing can be written into the blocks, and each registration was answered or will not be answered.
 type reception struct {
 	ticket            effects.Ticket
 	request, transfer []byte
 	engine            []byte
 	blocks            lists
 	pages             []effects.Page // claimed pages
-	// parts are in the order of producers; the handle of a removed part is stale.
+	// parts are in the order of producers; zero: removed.
 	parts         []table.Handle
 	ranks, stages uint32
 	rows          uint32 // parts that were not removed
-	left          uint32 // parts that have not ended well
+	left          uint32 // parts without a good end
 	// open is the number of grants in force or in quarantine. Invariant: the blocks return to the engine only while
 	// open is 0 (M1, M4).
 	open      uint32
@@ -112,7 +112,7 @@ type part struct {
 	wordConn effects.Conn
 	// answer fires when the reply to the withdrawal is overdue.
 	answer kernel.TimerID `snap:"set"`
-	// overdue fires when the reply to a registration is overdue whose result does not matter any more.
+	// overdue fires when the reply to a registration is overdue, after the reply has ceased to matter.
 	overdue kernel.TimerID `snap:"set"`
 }
 
@@ -134,7 +134,7 @@ const (
 	kindOff                    // a withdrawal
 	kindGrant                  // the grant of a part
 	kindKeep                   // an errand message
-	// The deadline of a reception, or the end of its grants; also its ticket.
+	// The deadline of a reception, or the end of the grants; also the ticket.
 	timerTakes
 	timerOff // the deadline of the reply to a withdrawal
 	timerAsk // the deadline of the reply to a registration
@@ -283,8 +283,8 @@ func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
 }
 
 // PeerLost handles the loss of a peer's link to this node's pages. On fenced planes the peer cannot write any more:
-// its grants are revoked, and the receptions that it was to write end. On leased planes nothing happens, because the
-// loss proves nothing there (M4).
+// the grants of the peer are revoked, and the receptions that the peer was to write end. On leased planes nothing
+// happens, because the loss proves nothing there (M4).
 func (c *Consumer) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	if e.Cfg.Leased {
 		return

@@ -19,30 +19,30 @@
 // grant. So each rank can store into the pages of its own part only, and once. The registration is a request, and the
 // reply arrives when nothing of the rank writes any more.
 //
-//		linking ──► asking ──► answered
-//		              └──► withdrawing ──► answered
+//		linking ──► asking ──► removed
+//		              └──► withdrawing ──► removed
 //
 //	  - A reception ends well only when every part did: a rank that answers twice counts as one rank, and no rank
-//	    stands for another. On fenced planes a part is complete when the plane reports that all its pages landed. On
-//	    leased planes a part is complete when the reply says so within the time of the grant.
+//	    stands for another. On fenced planes a part is complete when the plane reports that all pages of the part
+//	    landed. On leased planes a part is complete when the reply says so within the time of the grant.
 //	  - Any other event that ends a part (time, an abort, a failed rank) ends the whole reception: the outcome is
 //	    delivered at once, and open parts are withdrawn. The blocks return to the engine when no write can land any
 //	    more: each grant has landed, or was ended by a reply or by the plane's proof (Revoked), never by time alone
 //	    (M4).
 //	  - Receptions are requested by the node's own engine, so no producer has a share of receptions or grants. There is
-//	    a grant for each possible part. A part has a grant only while it occupies a place on its peer's lane, so a slow
-//	    peer holds at most as many grants as the lane has places, plus the grants that are being ended.
+//	    a grant for each possible part. A part has a grant only while the part occupies a place on the peer's lane, so
+//	    a slow peer holds at most as many grants as the lane has places, plus the grants that are being ended.
 //	  - Each registration repeats a checksum of both cache descriptions. If the producer has a different checksum, a
 //	    hello was damaged: nothing is decided by such a hello, the handshake is repeated, and the part is registered
 //	    again. If the producers' descriptions do not fit, the reception fails, and the handshake is repeated if that
 //	    has not happened recently.
 //	  - Lost replies: the registration is sent again, as the same operation under the same grant, while the producer's
-//	    incarnation is the same. Another incarnation has none of the computed blocks, and the part fails.
+//	    incarnation is the same. A new incarnation has none of the computed blocks, and the part fails.
 //
 // # The producer
 //
-// A Finished becomes a batch, which lends its blocks for the time of a lease. A registration is a row from its
-// arrival until it is answered.
+// A Finished becomes a batch, which lends the blocks for the time of a lease. A registration is a row from the
+// arrival of the message until the answer.
 //
 //		parked ──► linking ──► writing ──► settling ──► answered
 //
@@ -50,12 +50,12 @@
 //	    name of the request, or by that name without the digits that an engine of vLLM appends, and then only if there
 //	    is a single candidate. If there are several candidates, none is written.
 //	  - A batch is written for a single request of a single consumer, once to each rank of the consumer. The batch ends
-//	    when each of these ranks was answered; when its lease is over, which heartbeats extend and nothing shortens; or
+//	    when each of these ranks was answered; when the lease is over, which heartbeats extend and nothing shortens; or
 //	    by a command of the engine. From then on no write begins. Writes in flight continue to their end, and the
 //	    blocks remain lent until then.
-//	  - Each registration ends once and is answered once, even if it is parked when the request is aborted, when its
-//	    time is over, or when nothing was finished for it. A replay record of the answer ensures that an answered
-//	    registration never starts again (M2).
-//	  - The number of registrations is limited by the tables, and no consumer has more of them than it leaves for the
-//	    remaining consumers.
+//	  - Each registration ends once and is answered once, even if the registration is parked when the request is
+//	    aborted, when the time is over, or when nothing was finished. A replay record of the answer ensures that an
+//	    answered registration never starts again (M2).
+//	  - The number of registrations is limited by the tables, and no consumer has more of them than remain free for
+//	    further consumers.
 package register

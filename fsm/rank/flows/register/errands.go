@@ -14,13 +14,13 @@ import (
 )
 
 // Errands: messages to producers about requests without a registration, to keep a request, or to say that nobody
-// needs it. A single message to a peer is in flight at a time and contains all its errands, and heartbeats for all
-// requests are sent at the same instant.
+// needs it. A single message to a peer is in flight at a time and contains all errands for the peer, and heartbeats
+// for all requests are sent at the same instant.
 
 // A wish is an Expect or NotNeeded: an errand to each of its peers.
 type wish struct {
 	ticket effects.Ticket
-	// id is the name of the transfer if there is one, otherwise the name of the request.
+	// id is the name of the transfer if present, otherwise the name of the request.
 	id      []byte
 	skip    bool
 	errands []table.Handle
@@ -28,12 +28,12 @@ type wish struct {
 	timer   kernel.TimerID `snap:"set"`
 }
 
-// An errand is what a single peer has to be told for a wish.
+// An errand is the information for a single peer in a wish.
 type errand struct {
 	of   table.Handle
 	peer table.Handle
 	told uint32
-	sent bool // the message in flight contains it
+	sent bool // the message in flight contains this errand
 }
 
 type errands struct {
@@ -182,7 +182,7 @@ func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 		return
 	}
 	if g, _ := e.Links.Outbound(peer).Gate(); g != link.GateOpen {
-		// pumpErrands is called again when the peer changes; otherwise each wish ends at its deadline.
+		// The errands continue when the peer changes; otherwise each wish ends at the deadline.
 		return
 	}
 	conn := e.Links.Take(&e.Env, peer, laneWords)

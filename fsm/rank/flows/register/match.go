@@ -23,7 +23,7 @@ func (p *Producer) matchBatch(e *flow.Env, h table.Handle, x *registration) {
 	}
 }
 
-// matchParked searches parked registrations for a new batch. Several ranks of a consumer may be waiting for it.
+// matchParked searches parked registrations for a new batch. Several ranks of a consumer may be waiting.
 func (p *Producer) matchParked(e *flow.Env, of table.Handle, b *batch) {
 	p.found = p.parked.find(e, &b.name, p.rowName, p.found[:0])
 	exactly, loosely := 0, 0
@@ -51,8 +51,8 @@ func (p *Producer) matchParked(e *flow.Env, of table.Handle, b *batch) {
 	}
 }
 
-// rivals reports whether parked registrations of several requests, or of several consumers, have a name that equals
-// this one except for its end: then it is unknown which is meant.
+// rivals reports whether parked registrations of several requests, or of several consumers, have a name that equals n
+// except for the suffix: then the meaning is ambiguous.
 func (p *Producer) rivals(e *flow.Env, n *name) bool {
 	var first *registration
 	for at := p.parked.bases.Seek(e.Store.Hash(n.base())); at.Found(); at = p.parked.bases.Next(at) {
@@ -70,7 +70,7 @@ func (p *Producer) rivals(e *flow.Env, n *name) bool {
 	return false
 }
 
-// rival reports whether another batch has a name that equals this one except for its end.
+// rival reports whether another batch has a name that equals n except for the suffix.
 func (p *Producer) rival(e *flow.Env, of table.Handle, n *name) bool {
 	for at := p.named.bases.Seek(e.Store.Hash(n.base())); at.Found(); at = p.named.bases.Next(at) {
 		if at.Handle() != of && p.batches.Get(at.Handle()).name.like(n) != unlike {
@@ -181,7 +181,8 @@ func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry
 }
 
 // align gives a registration without positions the positions of the last finished blocks, which is what its engine
-// means. A registration that lists more blocks than were finished keeps its own positions, and fails as not covered.
+// means. A registration that lists more blocks than were finished keeps the stated positions, and fails as not
+// covered.
 func (p *Producer) align(x *registration, b *batch) {
 	per := uint64(p.cfg.Geometry.PerLogical)
 	for i := range x.blocks.of {
@@ -261,8 +262,8 @@ func (p *Producer) reached(class int, code effects.Code) {
 	}
 }
 
-// Continue starts the writes to peers with a new link, and answers registrations whose link cannot be made. It
-// reports whether work is left for the next step.
+// Continue starts the writes to peers with a new link, and answers registrations without a link. It reports whether
+// work is left for the next step.
 func (p *Producer) Continue(e *flow.Env) (left bool) {
 	for h := p.ready.Front(); h != 0; h = p.ready.Front() {
 		if !e.Work.Left() {

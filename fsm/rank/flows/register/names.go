@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A name identifies a request by the router's name of the transfer, if there is one, and by an engine's name of the
+// A name identifies a request by the router's name of the transfer, if present, and by an engine's name of the
 // request. Two ends mean the same request if their transfers are equal. Without transfers, the names of the requests
 // are compared, either completely or without the suffix that the engine appended.
 type name struct {
@@ -83,8 +83,8 @@ func (x *byName) find(e *flow.Env, n *name, of func(table.Handle) *name, into []
 	return into
 }
 
-// remembered returns the hash for the record of an ended request: of the transfer if there is one, otherwise of the
-// request's name without its suffix.
+// remembered returns the hash for the record of an ended request: of the transfer if present, otherwise of the
+// request's name without the suffix.
 func (n *name) remembered(e *flow.Env) uint64 {
 	if len(n.transfer) > 0 {
 		return e.Store.Hash(n.transfer)

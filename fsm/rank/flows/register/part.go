@@ -341,7 +341,8 @@ func (c *Consumer) misfit(e *flow.Env, h table.Handle, code effects.Code, why *e
 	}
 }
 
-// anew registers a part again as another operation under another grant, if that is due and the old grant has ended.
+// anew registers a part again as another operation under another grant, if a new registration is due and the old
+// grant has ended.
 func (c *Consumer) anew(e *flow.Env, h table.Handle, p *part) {
 	if !p.again || p.grant != 0 || p.asks || c.receptions.Get(p.of).delivered {
 		return
@@ -477,7 +478,7 @@ func (c *Consumer) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
 	}
 }
 
-// withdraw withdraws a part of a reception whose outcome was delivered.
+// withdraw withdraws a part of a reception after the outcome was delivered.
 func (c *Consumer) withdraw(e *flow.Env, h table.Handle, p *part) {
 	switch p.phase {
 	case partLinking:

@@ -173,7 +173,7 @@ func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	return slot < max(p.batches.Slots(), p.rows.Slots())
 }
 
-// PeerLost handles the loss of a silent peer: its registrations that are not being written end.
+// PeerLost handles the loss of a silent peer: the registrations of the peer that are not being written end.
 func (p *Producer) PeerLost(e *flow.Env, peer effects.Incarnation, silent bool) {
 	if !silent {
 		return

@@ -77,7 +77,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 		place++
 	}
 	c.errands.registered(e, c, x.Request, x.Transfer)
-	// becomeLinking may end the whole reception, for example if the peer is known to be unusable.
+	// Starting a part may end the whole reception, for example if the peer is known to be unusable.
 	for _, ph := range r.parts {
 		if p := c.parts.Get(ph); p != nil && p.of == h && !r.delivered {
 			c.becomeLinking(e, ph, p)
@@ -167,7 +167,7 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 ) {
 	list, err := all.ConsumerPages(blocks)
 	if err != nil {
-		if x, ok := err.(*geometry.Error); ok { // It is one.
+		if x, ok := err.(*geometry.Error); ok { // the error always has this type
 			x.Side = "" // There is no second side: the error is about the command.
 		}
 		code, why = unpaired(err)
@@ -330,7 +330,8 @@ func (c *Consumer) settle(e *flow.Env, h table.Handle) {
 	}
 }
 
-// over says that nothing is under way of a part whose reception has its outcome.
+// over reports whether nothing of a part is queued, in flight or granted, so that the part can be removed once the
+// reception has its outcome.
 func (p *part) over() bool {
 	return p.grant == 0 && !p.asks && !p.tells && !p.queued && p.phase != partLinking
 }

@@ -309,7 +309,7 @@ func (p *Producer) bury(e *flow.Env, class int, who effects.Incarnation, operati
 	}
 }
 
-// conclude ends a registration and sends its only answer. Invariant: nothing of the registration writes any more
+// conclude ends a registration and sends the only answer. Invariant: nothing of the registration writes any more
 // (M4).
 func (p *Producer) conclude(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	x := p.rows.Get(h)

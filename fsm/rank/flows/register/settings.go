@@ -13,13 +13,14 @@ type Settings struct {
 	// Geometry says which content is in which page of this rank. With a Geometry the pool belongs to the engine, and
 	// the rank accepts Register, Finished and the related commands, and no others.
 	Geometry *geometry.Geometry
-	EngineID string // of this engine, for all its ranks
-	// SideHost and SidePort are where an engine of vLLM would request the metadata of this engine: decode_host,
-	// decode_port.
+	EngineID string // of this engine, for all ranks
+	// SideHost and SidePort are the address at which an engine of vLLM would request the metadata of this engine:
+	// decode_host, decode_port.
 	SideHost string
 	SidePort uint16
-	// RegistrationLease is how long a producer lends finished blocks (kv_lease_duration); default 30 s. A heartbeat
-	// sets the remaining time to two thirds of this value, and consumers send a heartbeat every sixth of it.
+	// RegistrationLease is the time for which a producer lends finished blocks (kv_lease_duration); default 30 s. A
+	// heartbeat sets the remaining time to two thirds of this value, and consumers send a heartbeat six times in this
+	// time.
 	RegistrationLease effects.Duration
 	// RegisterTimeout is the time limit of a Register that states no patience (push_registration_timeout); default
 	// 480 s. A producer parks a registration at most for this time as well.
@@ -59,7 +60,7 @@ func (s *Settings) parts() uint32 {
 	return max(s.ProducersMax, kernel.Clamped(uint64(s.ReceptionsMax)*uint64(min(s.ProducersMax, 8))))
 }
 
-// Grants returns the limit of grants of all receptions: one for each part.
+// Grants returns the limit of grants of all receptions: one grant for each part.
 func (s *Settings) Grants() uint32 {
 	if !s.On() {
 		return 0

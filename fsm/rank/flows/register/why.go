@@ -21,7 +21,7 @@ var keys = [...][2]string{
 
 // unpaired returns the code and the reason for an error of package geometry.
 func unpaired(err error) (effects.Code, *effects.Why) {
-	x, ok := err.(*geometry.Error) // always true
+	x, ok := err.(*geometry.Error) // the error always has this type
 	if !ok {
 		return effects.Mismatch, &effects.Why{
 			Field: "kvf_geometry", Theirs: err.Error(), Remedy: "make register.* of both engines agree",
@@ -79,7 +79,7 @@ func badName(field string, name []byte, err error) *effects.Why {
 		Field: field, Theirs: effects.Words(name), Ours: "a name that words on requests can have",
 		Remedy: "use letters, digits, dashes and points alone",
 	}
-	if x, ok := err.(*protocol.DecodeError); ok { // always true
+	if x, ok := err.(*protocol.DecodeError); ok { // the error always has this type
 		w.Theirs = x.Found
 		if x.Want != "" {
 			w.Ours = x.Want
