@@ -7,40 +7,52 @@ import (
 	"github.com/kvferry/kvferry/fsm/directory/index"
 )
 
-// Config bounds a directory. [Default] has values for each field.
+// Config holds the limits and times of a directory. [Default] sets every field except Seed.
 type Config struct {
-	Seed uint64 // a secret, from which it hides hashes
+	Seed uint64 // secret from which the keys that hide hashes are derived
 
 	Instances int
-	Workers   int // of all instances
-	OfOne     int // workers of one instance
-	OfSource  int // workers on one connection
-	Locations int // of one worker
-	Holders   int // locations of all workers, those counted that fill or are swept away; at most index.HoldersMost
+	Workers   int // workers of all instances together
+	OfOne     int // workers of an instance
+	OfSource  int // workers that report on a connection
+	Locations int // locations of a worker
+	// Holders limits the holders of all workers together, including holders that a sync or a fade is filling and
+	// holders that are not swept away yet. At most index.HoldersMost.
+	Holders int
 
-	Chunks  int // of all locations: the same chunk at two of them counts twice
-	OfChunk int // locations that have the same chunk, of one rank
-	Text    int // bytes of a name, an address or the id of a sync
+	// Chunks limits the chunks of all locations together: a chunk at two locations counts twice.
+	Chunks  int
+	OfChunk int // locations, of one rank, that are recorded for one chunk
+	Text    int // bytes of a name, an address or a sync id
 
-	Syncs   int // at a time
-	Batches int // of one sync
-	Hashes  int // in one batch of a sync, or operations in one report
-	Prefix  int // hashes in one lookup
-	Peers   int // in one answer
+	Syncs   int // full syncs in progress at a time
+	Batches int // batches of a sync
+	Hashes  int // hashes in a batch of a sync, or operations in a report
+	Prefix  int // hashes in a lookup
+	Peers   int // peers in an answer
 
-	Silence effects.Duration // after which a worker is taken for dead; 0: none is
-	// OnlyBeats: Silence is of workers that send heartbeats. Others may have nothing to say for as long as they run.
+	// Silence is the time without any fact from a worker after which the worker is dropped; 0: never.
+	Silence effects.Duration
+	// OnlyBeats applies Silence only to workers that send heartbeats. Other workers may have nothing to report until
+	// they exit.
 	OnlyBeats bool
-	Parted    effects.Duration // after which one is that has no connection, and says nothing; 0: none is
-	Yield     effects.Duration // after which one that was not heard by one directory is believed to be heard by another
-	Patience  effects.Duration // with a sync that does not go on
-	Fade      effects.Duration // after which what was told before operations were missing is not believed; 0: it always is
+	// Parted is the time after which a worker is dropped that has no connection and reports nothing; 0: never.
+	Parted effects.Duration
+	// Yield is the time without facts from a worker after which the worker may be followed by another way: for
+	// example, facts about the worker that another directory reports are then accepted.
+	Yield effects.Duration
+	// Patience is the time after which a sync without progress, or a sync slot that its worker does not use, is given
+	// up.
+	Patience effects.Duration
+	// Fade is the time after which records from before a gap in the operations are dropped; 0: never.
+	Fade effects.Duration
 
-	Sweep int // rows that a step looks at to sweep
-	Ends  int // workers, syncs and fades that end in one step because their time is over
+	Sweep int // rows of the index that a step examines while sweeping
+	// Ends limits how many workers, syncs and fades, each counted separately, a step ends because their time is over.
+	Ends int
 }
 
-// Default is for a fleet of a thousand workers, and takes 300 MB at the most when it is full.
+// Default returns a configuration for a fleet of a thousand workers. A full directory takes at most 300 MB.
 func Default() Config {
 	return Config{
 		Instances: 1024, Workers: 4096, OfOne: 256, OfSource: 64, Locations: 8, Holders: 16384,
@@ -53,7 +65,7 @@ func Default() Config {
 	}
 }
 
-// Check says what is wrong with the bounds.
+// Check returns an error that names the first field that is out of bounds.
 func (c *Config) Check() error {
 	type bound struct {
 		field     string

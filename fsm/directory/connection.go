@@ -5,35 +5,37 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A connection is one on which workers were heard and which is open, as far as is known.
+// A connection is an open connection on which a worker was heard.
 type connection struct {
 	id   uint64
 	ties table.List
 }
 
-// A tie is a worker on a connection.
+// A tie records that a worker was heard on a connection.
 type tie struct {
 	worker, conn table.Handle
 }
 
-// A parting is a worker without a connection.
+// A parting records a worker that has no open connection.
 type parting struct {
 	worker table.Handle
-	at     effects.Time // its last connection ended, or something was heard of it on none
+	// at is the time at which the last connection ended, or the worker was last heard without a connection.
+	at effects.Time
 }
 
-// tiesOf is how many connections of a worker are known, the latest ones: it asks on one, tells on another and sends
-// heartbeats on a third, and one of them may have been replaced.
+// tiesOf is the number of connections that are recorded for a worker; the latest connections are kept. A worker sends
+// requests on one connection, reports on a second and heartbeats on a third, and one of the three may have been
+// replaced.
 const tiesOf = 4
 
-// connections are those of workers that are heard here.
+// connections is the table of connections of the workers that report to this directory.
 type connections struct {
-	most     int `snap:"share"` // workers of one
+	most     int `snap:"share"` // limit of workers on a connection
 	rows     table.Slab[connection]
 	byID     table.Index
 	ties     table.Slab[tie]
 	partings table.Slab[parting]
-	apart    table.List // of them, the oldest first
+	apart    table.List // partings, oldest first
 }
 
 func newConnections(c *Config) connections {
@@ -52,13 +54,13 @@ func (c *connections) find(id uint64) table.Handle {
 	return 0
 }
 
-// full says whether a connection has as many workers as it may.
+// full reports whether a connection has reached the limit of workers.
 func (c *connections) full(id uint64) bool {
 	x := c.rows.Get(c.find(id))
 	return x != nil && x.ties.Len() >= c.most
 }
 
-// hear notes that a worker was heard on a connection; 0: on none.
+// hear records that a worker was heard on the connection id, or on no connection if id is 0.
 func (c *connections) hear(now effects.Time, h table.Handle, w *worker, id uint64) {
 	if id != 0 && !c.tied(w, id) && !c.full(id) {
 		c.tie(h, w, id)
@@ -75,7 +77,7 @@ func (c *connections) hear(now effects.Time, h table.Handle, w *worker, id uint6
 	}
 }
 
-// tied says whether a worker is on that connection already.
+// tied reports whether a worker is already recorded on the connection id.
 func (c *connections) tied(w *worker, id uint64) bool {
 	for _, t := range w.ties {
 		if t != 0 && c.rows.Get(c.ties.Get(t).conn).id == id {
@@ -85,7 +87,8 @@ func (c *connections) tied(w *worker, id uint64) bool {
 	return false
 }
 
-// tie puts a worker on a connection, in the place of the one that it was put on longest ago.
+// tie records a worker on the connection id. The oldest of the worker's recorded connections is dropped if there is
+// no free slot.
 func (c *connections) tie(h table.Handle, w *worker, id uint64) {
 	c.untie(w.ties[tiesOf-1])
 	copy(w.ties[1:], w.ties[:])
@@ -102,7 +105,7 @@ func (c *connections) tie(h table.Handle, w *worker, id uint64) {
 	w.ties[0] = t
 }
 
-// untie takes a worker off a connection, which is forgotten with its last one.
+// untie removes a worker from a connection. The connection is removed with the last worker.
 func (c *connections) untie(t table.Handle) {
 	if t == 0 {
 		return
@@ -117,7 +120,7 @@ func (c *connections) untie(t table.Handle) {
 	}
 }
 
-// part notes that a worker has no connection any more.
+// part records that a worker has no connection any more.
 func (c *connections) part(now effects.Time, h table.Handle, w *worker) {
 	p, x := c.partings.Add()
 	*x = parting{worker: h, at: now}
@@ -125,7 +128,7 @@ func (c *connections) part(now effects.Time, h table.Handle, w *worker) {
 	w.parting = p
 }
 
-// joined ends a parting, if there is one.
+// joined removes the parting of a worker, if any.
 func (c *connections) joined(w *worker) {
 	if w.parting != 0 {
 		c.partings.Unlink(&c.apart, w.parting)
@@ -134,7 +137,7 @@ func (c *connections) joined(w *worker) {
 	}
 }
 
-// forget takes a worker off all connections, and nobody waits for it to have one.
+// forget removes a worker from all connections, and removes the worker's parting.
 func (c *connections) forget(w *worker) {
 	for i, t := range w.ties {
 		c.untie(t)
@@ -143,7 +146,8 @@ func (c *connections) forget(w *worker) {
 	c.joined(w)
 }
 
-// parted is the worker that has had no connection for longest, and since when; ok is false if each has one.
+// parted returns the worker that has been without a connection for the longest time, and since when; ok is false if
+// every worker has a connection.
 func (c *connections) parted() (h table.Handle, at effects.Time, ok bool) {
 	if h = c.apart.Front(); h == 0 {
 		return 0, 0, false
@@ -152,15 +156,15 @@ func (c *connections) parted() (h table.Handle, at effects.Time, ok bool) {
 	return x.worker, x.at, true
 }
 
-// ConnectionLost says that a connection has ended: at most [Config.OfSource] workers were heard on it. Workers without
-// another one are forgotten after [Config.Parted], and leave before that where there is no room for others.
+// ConnectionLost records that a connection has ended, on which at most [Config.OfSource] workers were heard. A worker
+// without another connection is dropped after [Config.Parted], or earlier if a connected worker needs the room.
 func (d *Directory) ConnectionLost(now effects.Time, id uint64) {
 	c := &d.known.conns
 	conn := c.find(id)
 	for left := conn != 0; left; {
 		x := c.rows.Get(conn)
 		t := x.ties.Front()
-		left = x.ties.Len() > 1 // The connection is forgotten with the last one.
+		left = x.ties.Len() > 1 // untie removes the connection with the last worker.
 		h := c.ties.Get(t).worker
 		w := d.known.workers.Get(h)
 		for i := range w.ties {

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Directory is told facts, each at the instant at which it was taken up, and asked. Whoever tells it calls Advance
-// once in each step, and again when Deadline has passed.
+// A Directory records facts that workers report and answers lookups. Each method takes the current instant. The
+// caller calls Advance once in each step before reporting facts, and again when Deadline has passed.
 type Directory struct {
 	config Config `snap:"share"`
 	now    effects.Time
@@ -18,16 +18,17 @@ type Directory struct {
 	syncs  syncs
 	fades  fades
 	chunks index.Index
-	owners []table.Handle // feeds, by holder
+	// owners maps each holder of the index to the feed whose chunks it has.
+	owners []table.Handle
 
-	turn   uint64       // lookups that were answered
-	read   effects.Time // until when all was heard that other directories tell
-	looked int32        // the slot of a worker, of which it was asked last whether it is wanted
+	turn   uint64       // number of lookups answered so far
+	read   effects.Time // the reports of other directories have been read up to this instant
+	looked int32        // worker slot that Wanted examined last
 	hits   []index.Hit  `snap:"scratch"`
 	notes  []Note       `snap:"skip"`
 }
 
-// New returns a directory that knows nobody. The configuration must pass its Check.
+// New returns an empty directory. The configuration must pass its Check.
 func New(c Config) Directory {
 	secret := prng.New(c.Seed)
 	return Directory{
@@ -39,8 +40,9 @@ func New(c Config) Directory {
 	}
 }
 
-// Advance ends what has no time left, and sweeps. What a step does not get done waits for the next one, and makes the
-// deadline be now.
+// Advance sets the current instant, ends everything that has run out of time (silent and parted workers, unused sync
+// slots, stalled syncs, fades), at most [Config.Ends] of each kind, and sweeps the index. Work that exceeds the
+// limits of one step is left for the next step, and Deadline then returns the current instant.
 func (d *Directory) Advance(now effects.Time) {
 	d.now = now
 	for range d.config.Ends {
@@ -88,7 +90,8 @@ func (d *Directory) Advance(now effects.Time) {
 	d.chunks.Sweep(d.config.Sweep)
 }
 
-// Deadline is when Advance has something to do again; ok is false when only facts can bring it.
+// Deadline returns the instant at which Advance has work to do; ok is false if nothing is scheduled, so that only a
+// new fact can create work.
 func (d *Directory) Deadline() (at effects.Time, ok bool) {
 	if d.Others().silent() != 0 || d.chunks.Retired() {
 		return d.now, true
@@ -109,26 +112,28 @@ func (d *Directory) Deadline() (at effects.Time, ok bool) {
 	return at, ok
 }
 
-// silent is the worker that was heard longest ago, and when it has been silent for too long.
+// silent returns the worker that has not been heard from for the longest time, and the instant at which
+// [Config.Silence] is over for this worker; ok is false if there is none.
 func (d *Directory) silent() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.known.heard()
 	return h, at.Add(d.config.Silence), ok && d.config.Silence > 0
 }
 
-// parted is the worker that has had no connection for longest, and when that was for too long.
+// parted returns the worker that has been without a connection for the longest time, and the instant at which
+// [Config.Parted] is over for this worker; ok is false if there is none.
 func (d *Directory) parted() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.known.conns.parted()
 	return h, at.Add(d.config.Parted), ok && d.config.Parted > 0
 }
 
-// promised is the worker that was asked for a full sync longest ago and has begun none, and when its place is free for
-// another one.
+// promised returns the worker that holds a sync slot without having begun a sync for the longest time, and the
+// instant at which the slot is taken back.
 func (d *Directory) promised() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.syncs.promised()
 	return h, at.Add(d.config.Patience), ok
 }
 
-// stuck is the sync that went on longest ago, and when it is given up.
+// stuck returns the sync with the oldest last progress, and the instant at which the sync is given up.
 func (d *Directory) stuck() (table.Handle, effects.Time, bool) {
 	h, at, ok := d.syncs.went()
 	return h, at.Add(d.config.Patience), ok

@@ -2,61 +2,64 @@ package directory
 
 import "github.com/kvferry/kvferry/effects"
 
-// Texts and lists in facts are borrowed for the call.
+// Byte slices and lists in facts are borrowed for the duration of the call.
 
-// A Sender is who reports: one worker of an instance, by its rank.
+// A Sender identifies the reporting worker by its instance and rank.
 type Sender struct {
 	Instance []byte
 	Worker   int64
-	// Incarnation is that of its process; zero: it does not say, as LMCache's do not.
+	// Incarnation is the incarnation of the worker's process. Zero: the worker names none, as LMCache's workers do.
 	Incarnation effects.Incarnation
-	// Source is the connection on which it is heard; zero: none. A worker that was heard on one that is open is
-	// connected. One connection connects Config.OfSource workers at the most.
+	// Source is the connection on which the fact arrived; zero: none. A worker that was heard on an open connection
+	// counts as connected. One connection counts for at most Config.OfSource workers.
 	Source uint64
-	// Origin is the network address that it is heard from. All shares go by it, because names are free: a worker counts
-	// to the address that made it known.
+	// Origin is the network address from which the fact arrived. All shares are counted per origin, because instance
+	// names cost nothing: a worker counts against the address that made the worker known.
 	Origin effects.Origin
-	// By is who heard it: zero, this directory; otherwise another one, which tells of it. Gaps is another number where
-	// something may be missing between this and what that one told before.
+	// By identifies the directory that heard the fact: zero is this directory, a nonzero value names the directory
+	// that reported the fact through the shared log. Gaps differs from the value of the previous fact of By if
+	// reports of that directory may be missing in between.
 	By   uint64
 	Gaps uint64
 }
 
-// An Address is where a worker says it can be reached.
+// An Address is the network address at which a worker says that peers can connect.
 type Address struct {
 	IP   []byte
 	Port int64
-	URL  []byte // for peers, who begin there; empty: none can reach it
+	URL  []byte // where peers connect first; empty: peers cannot reach the worker
 }
 
-// An Operation is one chunk that came to a location or went from it.
+// An Operation says that a chunk was stored at a location or evicted from it.
 type Operation struct {
 	Evict    bool
 	Hash     uint64
 	Sequence uint64
 }
 
-// A Report is what happened at one location, in its order.
+// A Report lists the operations at one location, in their order.
 type Report struct {
 	Sender
 	Location   []byte
 	Operations []Operation
-	Unnumbered bool // the sequences mean nothing: the worker's release has none
+	// Unnumbered says that the sequences have no meaning, because the worker's release does not number operations.
+	Unnumbered bool
 }
 
-// A SyncBegin announces all that a location has.
+// A SyncBegin announces a full sync: a list of all chunks that a location has.
 type SyncBegin struct {
 	Sender
 	Location []byte
 	ID       []byte
 	Batches  int64
-	// Next is the sequence of the first operation that the sync does not tell of, if Numbered. Otherwise it is the one
-	// after the last that came, or 0; or if none has come, whichever is first: nobody can tell what was lost before that.
+	// Next is the sequence of the first operation that the sync does not cover, if Numbered is set. Otherwise the
+	// expected sequence follows that of the last operation that arrived, or 0. If no operation has arrived yet, any
+	// first sequence is accepted, because losses before that operation cannot be detected.
 	Next     uint64
 	Numbered bool
 }
 
-// A SyncBatch is a part of it.
+// A SyncBatch is a part of a full sync.
 type SyncBatch struct {
 	Sender
 	Location []byte
@@ -65,7 +68,7 @@ type SyncBatch struct {
 	Hashes   []uint64
 }
 
-// A SyncEnd says that all batches were sent, and how many chunks there were in them.
+// A SyncEnd says that all batches of a full sync were sent, and how many chunks the batches contained.
 type SyncEnd struct {
 	Sender
 	Location []byte
@@ -73,16 +76,17 @@ type SyncEnd struct {
 	Chunks   int64
 }
 
-// Progress is how far a sync is.
+// Progress describes how far a full sync is.
 type Progress struct {
 	Complete bool
-	// Resume says that the worker need not keep still for it any more: it is complete, or nobody knows it.
+	// Resume says that the worker may stop waiting for this sync: the sync is complete, or is unknown to the
+	// directory.
 	Resume  bool
-	Done    int     // of 10,000
-	Missing []int64 // batches
+	Done    int     // in 1/10,000
+	Missing []int64 // numbers of batches that have not arrived
 }
 
-// A Peer is one that may have the first chunks of a prefix. Its texts are nobody's to change, and can be kept.
+// A Peer may have the first chunks of a looked-up prefix. Its strings are immutable and may be kept.
 type Peer struct {
 	Instance string
 	Location string
@@ -90,19 +94,19 @@ type Peer struct {
 	Chunks   int
 }
 
-// Reason is why a worker is asked for a full sync.
+// Reason says why a worker is asked for a full sync.
 type Reason uint8
 
 // The reasons.
 const (
-	NoSync    Reason = iota // it is not
-	Unknown                 // it was not known when its heartbeat came
+	NoSync    Reason = iota // no sync is requested
+	Unknown                 // a heartbeat of an unknown worker arrived
 	Gap                     // operations are missing
-	SyncLost                // a sync did not come to its end
-	Elsewhere               // another directory misses something of it
+	SyncLost                // an earlier sync was not completed
+	Elsewhere               // another directory misses operations of the worker
 )
 
-// String is what workers are told; the first one is LMCache's word.
+// String returns the reason in the form that is sent to workers. The word of Unknown is LMCache's.
 func (r Reason) String() string {
 	switch r {
 	case NoSync:

@@ -6,25 +6,26 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A fade is a location of which operations are missing. What it told before may have gone since, and who sends no
-// heartbeats is never asked for all that it has: so after a while only what it told since is believed.
+// A fade limits how long old records of a location with missing operations are trusted. Chunks that were reported
+// before the gap may have been evicted since, and a worker that sends no heartbeats is never asked for a full sync.
+// Therefore, when the fade's time is over, only chunks reported since the gap are kept.
 type fade struct {
 	feed  table.Handle
-	young index.Holder // what was told since; 0: there was no room for it
+	young index.Holder // chunks reported since the fade began; 0: no holder was free
 	began effects.Time
-	again bool // more is missing since
+	again bool // more operations were lost since the fade began
 }
 
-// fades are those under way.
+// fades holds the fades in progress.
 type fades struct {
 	rows    table.Slab[fade]
-	waiting table.List // those that began longest ago first
+	waiting table.List // oldest first
 }
 
-// age is a directory in this regard.
+// age groups the methods of a Directory that handle fades.
 type age struct{ *Directory }
 
-// next is the fade that began longest ago, and when its time is over; ok is false if there is none.
+// next returns the oldest fade and the instant at which the fade's time is over; ok is false if there is none.
 func (d age) next() (h table.Handle, at effects.Time, ok bool) {
 	if h = d.fades.waiting.Front(); h == 0 {
 		return 0, 0, false
@@ -32,7 +33,7 @@ func (d age) next() (h table.Handle, at effects.Time, ok bool) {
 	return h, d.fades.rows.Get(h).began.Add(d.config.Fade), true
 }
 
-// begin begins one, or notes that more is missing.
+// begin starts a fade of a feed, or records in the feed's current fade that more operations were lost.
 func (d age) begin(fh table.Handle) {
 	f := d.feeds.Get(fh)
 	switch {
@@ -47,14 +48,15 @@ func (d age) begin(fh table.Handle) {
 	}
 }
 
-// beginAll begins one of each location of a worker.
+// beginAll starts a fade for each location of a worker.
 func (d age) beginAll(w *worker) {
 	for h := w.feeds.Front(); h != 0; h = d.feeds.Next(h) {
 		d.begin(h)
 	}
 }
 
-// end ends one: all was told, or nothing of that location counts any more. Without one it does nothing.
+// end cancels the fade of a feed, because a full sync replaced the records or the location was removed. It does
+// nothing if the feed has no fade.
 func (d age) end(f *feed) {
 	if f.fade == 0 {
 		return
@@ -67,13 +69,14 @@ func (d age) end(f *feed) {
 	f.fade = 0
 }
 
-// over takes one whose time is over. Where there was no room it begins anew.
+// over completes a fade: the chunks reported since the fade began replace all earlier ones. If no holder was free, or
+// more operations were lost meanwhile, a new fade begins.
 func (d age) over(h table.Handle) {
 	x := d.fades.rows.Get(h)
 	fh, again := x.feed, x.again || x.young == 0
 	f := d.feeds.Get(fh)
 	if x.young != 0 {
-		f.holder, x.young = x.young, f.holder // What was before goes with the fade.
+		f.holder, x.young = x.young, f.holder // end retires the old holder with the fade.
 		d.owners[f.holder], d.owners[x.young] = fh, 0
 		d.chunks.Show(f.holder)
 		d.note(Faded, d.known.workers.Get(f.worker), f.location)

@@ -6,30 +6,32 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A follow is how the operations of a feed are counted.
+// A follow is the state of a feed's sequence check.
 type follow uint8
 
 const (
-	fresh     follow = iota // from 0 on: nothing of it has come
-	open                    // from whichever comes first
-	following               // from next on
-	resumed                 // from next on after a sync began, or from 0: it is not known of all releases that they go on
+	fresh     follow = iota // no operation has arrived; the first must have sequence 0
+	open                    // any sequence is accepted as the first
+	following               // the next operation must have sequence next
+	// As following, after a sync began without a number. Sequence 0 is accepted as well, because not all releases of
+	// workers are known to continue their numbers.
+	resumed
 )
 
-// A feed is one location of a worker, and where its operations are.
+// A feed is one location of a worker, with the state of its operations and the holder of its chunks in the index.
 type feed struct {
 	worker   table.Handle
 	location string
 	holder   index.Holder
 	follow   follow
 	next     uint64
-	ask      Reason
-	sync     table.Handle // under way; 0: none is
-	fade     table.Handle // likewise
-	synced   []byte       // the id of the last one that came to its end
+	ask      Reason       // why the location needs a full sync
+	sync     table.Handle // sync in progress; 0: none
+	fade     table.Handle // fade in progress; 0: none
+	synced   []byte       // id of the last completed sync
 }
 
-// location is the feed of a worker at a location; 0: there is none.
+// location returns the feed of a worker at the named location, or 0 if there is none.
 func (d *Directory) location(w *worker, name []byte) table.Handle {
 	for h := w.feeds.Front(); h != 0; h = d.feeds.Next(h) {
 		if d.feeds.Get(h).location == string(name) {
@@ -39,7 +41,8 @@ func (d *Directory) location(w *worker, name []byte) table.Handle {
 	return 0
 }
 
-// feed is that one, or a new one.
+// feed returns the feed of a worker at the named location and creates it if necessary. It fails with TooLarge if the
+// name is too long, and with TooMany if the worker has too many locations or no holder is free.
 func (d *Directory) feed(wh table.Handle, w *worker, name []byte) (table.Handle, effects.Code) {
 	if len(name) > d.config.Text {
 		return 0, effects.TooLarge
@@ -65,8 +68,8 @@ func (d *Directory) feed(wh table.Handle, w *worker, name []byte) (table.Handle,
 	return h, effects.OK
 }
 
-// open gives a holder that nobody is told of; 0: the worker's address has its share of them, or there is none until
-// more is swept away.
+// open returns a new hidden holder for a worker; the result is 0 if the worker's origin has used up the share of
+// holders, or none is free until more rows have been swept away.
 func (d *Directory) open(w *worker) index.Holder {
 	holder := d.chunks.Open(w.class(), int(w.instance.Slot()), w.rank)
 	for len(d.owners) <= int(holder) {
@@ -75,8 +78,10 @@ func (d *Directory) open(w *worker) index.Holder {
 	return holder
 }
 
-// Operate follows what happened at a location. It answers with the first thing that was wrong: operations that are not
-// the next ones are Mismatch, or Stale where they are not believed; TooMany says that chunks are left out.
+// Operate applies the operations of a report in their order. It returns the first error: Stale if an operation was
+// ignored because of the sequence, Mismatch if an operation was applied although the sequence was not the expected
+// sequence, TooMany if chunks were left out at a limit. Reports of unknown workers, too large reports and too long
+// names are refused.
 func (d *Directory) Operate(now effects.Time, r *Report) effects.Code {
 	wh, w, code := d.sender(now, &r.Sender)
 	if code != effects.OK {
@@ -114,8 +119,10 @@ func first(a, b effects.Code) effects.Code {
 	return b
 }
 
-// count takes the sequence of an operation. Stale: it is not to be believed. Mismatch: there is a gap before it, or it
-// comes late. What comes then is followed all the same: the order is lost, and better hints than none are had by it.
+// count checks the sequence of an operation. It returns Stale if the operation must be ignored, and Mismatch if
+// operations are missing before this operation, or the operation arrives late. In the second case the feed follows
+// the new sequence nevertheless: the order is lost, but applying the operation gives better hints than ignoring the
+// operation.
 func (d *Directory) count(w *worker, h table.Handle, sequence uint64) effects.Code {
 	f := d.feeds.Get(h)
 	switch f.follow {
@@ -124,7 +131,7 @@ func (d *Directory) count(w *worker, h table.Handle, sequence uint64) effects.Co
 			d.lose(w, h)
 			return effects.Stale
 		}
-		f.ask = NoSync // What came before this one was of an earlier incarnation.
+		f.ask = NoSync // Everything that arrived before belongs to an earlier incarnation.
 		age{d}.end(f)
 	case open:
 	case following, resumed:
@@ -138,7 +145,7 @@ func (d *Directory) count(w *worker, h table.Handle, sequence uint64) effects.Co
 	return effects.OK
 }
 
-// resume counts on as a sync begins that tells of all operations before it.
+// resume sets the expected sequence when a sync begins that covers all earlier operations.
 func (f *feed) resume(b *SyncBegin) {
 	switch {
 	case b.Numbered:
@@ -150,7 +157,7 @@ func (f *feed) resume(b *SyncBegin) {
 	}
 }
 
-// lose notes that operations of a feed are missing.
+// lose records that operations of a feed are missing: the worker will be asked for a full sync, and a fade begins.
 func (d *Directory) lose(w *worker, h table.Handle) {
 	f := d.feeds.Get(h)
 	if f.ask == NoSync {
@@ -160,8 +167,8 @@ func (d *Directory) lose(w *worker, h table.Handle) {
 	age{d}.begin(h)
 }
 
-// apply does an operation for the holder of a feed, and for those that come to be it: as a sync is complete, and as
-// what was told before fades.
+// apply executes an operation for the feed's holder, and also for the holders that may replace it: the holder that a
+// sync fills, and the holder of a fade. It returns TooMany if a chunk was left out.
 func (d *Directory) apply(f *feed, op *Operation) effects.Code {
 	all, code := [...]index.Holder{f.holder, 0, 0}, effects.OK
 	if f.sync != 0 {

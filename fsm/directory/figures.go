@@ -2,7 +2,7 @@ package directory
 
 import "github.com/kvferry/kvferry/fsm/directory/index"
 
-// Figures are what a directory has now.
+// Figures counts the current contents of a directory.
 type Figures struct {
 	Instances int
 	Workers   int
@@ -14,7 +14,7 @@ type Figures struct {
 // Knows reports whether the directory knows any worker.
 func (d *Directory) Knows() bool { return d.known.workers.Len() > 0 }
 
-// Figures counts.
+// Figures returns the current counts.
 func (d *Directory) Figures() Figures {
 	return Figures{
 		Instances: d.known.instances.Len(), Workers: d.known.workers.Len(), Locations: d.feeds.Len(),
@@ -23,8 +23,8 @@ func (d *Directory) Figures() Figures {
 	}
 }
 
-// Has is how many chunks the worker of a name has at a location, and a sum of them that is the same in every directory
-// that knows the same; ok is false if it is not known.
+// Has returns the number of chunks that a worker has at a location, and a checksum of the chunks that is equal in all
+// directories with the same records; ok is false if the location is unknown.
 func (d *Directory) Has(s Sender, location []byte) (chunks int, sum uint64, ok bool) {
 	if h := d.known.find(&s); h != 0 {
 		if f := d.location(d.known.workers.Get(h), location); f != 0 {

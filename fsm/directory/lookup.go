@@ -5,9 +5,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/directory/index"
 )
 
-// Lookup appends to peers who has the first of these chunks, those with the most of them first: locations of workers of
-// the same rank, of other instances, each instance once. Of those that have as many the one comes first that was first
-// longest ago. Who asks need not be known. A miss appends nothing.
+// Lookup appends to peers the locations that have the first of these chunks, longest prefix first. Only locations of
+// workers with the same rank as the requester, in instances different from the requester's, are considered, and each
+// instance appears once. Among locations with equally many chunks, the instance that was returned first longest ago
+// comes first, which spreads the load. The requester need not be known. A miss appends nothing. If there are too many
+// hashes, Lookup uses the first [Config.Prefix] and returns TooLarge.
 func (d *Directory) Lookup(now effects.Time, s Sender, hashes []uint64, peers []Peer) ([]Peer, effects.Code) {
 	if code := d.config.sane(&s); code != effects.OK {
 		return peers, code
@@ -16,7 +18,7 @@ func (d *Directory) Lookup(now effects.Time, s Sender, hashes []uint64, peers []
 	if len(hashes) > d.config.Prefix {
 		hashes, code = hashes[:d.config.Prefix], effects.TooLarge
 	}
-	_, _ = d.asker(now, &s) // It is heard by that, if it is known.
+	_, _ = d.asker(now, &s) // A lookup counts as a sign of life of a known worker.
 	but := -1
 	if in := d.known.instance(s.Instance); in != 0 {
 		but = int(in.Slot())
@@ -39,8 +41,8 @@ func (d *Directory) Lookup(now effects.Time, s Sender, hashes []uint64, peers []
 	return peers, code
 }
 
-// Having appends the names of the instances of which a worker of that rank has a chunk, as far as is known; to look at
-// only.
+// Having appends the names of the instances that have a chunk at a worker of that rank, as far as recorded. Having is
+// for inspection and does not influence later answers.
 func (d *Directory) Having(worker uint32, hash uint64, names []string) []string {
 	for _, hit := range d.chunks.Prefix(worker, []uint64{hash}, -1, nil) {
 		w := d.known.workers.Get(d.feeds.Get(d.owners[hit.Holder]).worker)
@@ -49,7 +51,8 @@ func (d *Directory) Having(worker uint32, hash uint64, names []string) []string 
 	return names
 }
 
-// best is the hit that answers next; nil: there is none. Nobody answers whom no peer can reach.
+// best returns the hit to append next, or nil if there is none. Workers that peers cannot reach (without a URL) are
+// skipped.
 func (d *Directory) best() *index.Hit {
 	var best *index.Hit
 	served := uint64(0)

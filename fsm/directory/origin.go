@@ -7,12 +7,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An origin is a network address that made workers known. Its slot is its class in every share of the directory: of
-// workers, instances, full syncs, holders and chunks. No class has more than it leaves, so an address that invents
-// names leaves as much as it takes to the next one.
+// An origin is a network address that made workers known. The slot of the origin's row is the origin's class in every
+// share of the directory: of workers, instances, full syncs, holders and chunks. No class gets more than it leaves
+// free for others, so an address that invents names leaves to the next address as much as the address took.
 type origin struct {
 	id   effects.Origin
-	refs int // workers and instances that count to it
+	refs int // workers and instances that count against this origin
 }
 
 type origins struct {
@@ -23,7 +23,7 @@ type origins struct {
 	instances table.Share
 }
 
-// classes is how many origins there can be: each has a worker or an instance.
+// classes returns the greatest possible number of origins: each has a worker or an instance.
 func (c *Config) classes() int { return c.Workers + c.Instances }
 
 func newOrigins(c *Config) origins {
@@ -40,7 +40,7 @@ func (o *origins) hash(id effects.Origin) uint64 {
 	return table.Hash(o.seed, b[:])
 }
 
-// find is the row of an origin; 0: nothing counts to it.
+// find returns the row of an origin, or 0 if nothing counts against it.
 func (o *origins) find(id effects.Origin) table.Handle {
 	for p := o.byID.Seek(o.hash(id)); p.Found(); p = o.byID.Next(p) {
 		if o.rows.Get(p.Handle()).id == id {
@@ -50,7 +50,7 @@ func (o *origins) find(id effects.Origin) table.Handle {
 	return 0
 }
 
-// class is that of an origin in shares; -1: nothing counts to it yet.
+// class returns the class of an origin in shares, or -1 if nothing counts against the origin yet.
 func (o *origins) class(id effects.Origin) int {
 	if h := o.find(id); h != 0 {
 		return int(h.Slot())
@@ -58,7 +58,7 @@ func (o *origins) class(id effects.Origin) int {
 	return -1
 }
 
-// join has one thing more count to an origin.
+// join adds a reference to an origin and creates the row if necessary.
 func (o *origins) join(id effects.Origin) table.Handle {
 	h := o.find(id)
 	if h == 0 {
@@ -71,7 +71,7 @@ func (o *origins) join(id effects.Origin) table.Handle {
 	return h
 }
 
-// leave is the opposite.
+// leave removes a reference. The row is removed with the last reference.
 func (o *origins) leave(h table.Handle) {
 	x := o.rows.Get(h)
 	if x.refs--; x.refs == 0 {

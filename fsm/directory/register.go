@@ -5,9 +5,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Register makes a worker known, at an address. If it was known it has begun anew: what it had is forgotten, and it is
-// where it says now. The same incarnation may register again, which changes nothing but its address; the one before
-// does not come back as long as this one is heard.
+// Register makes a worker known at an address. If the worker is known already, the process was restarted: all records
+// are dropped and the new address applies. If the same incarnation registers again, only the address changes.
+// Register returns Stale if the previous incarnation registers while the present one is still being heard, or if
+// another directory reports a registration of a worker that was heard on another way within [Config.Yield]. It
+// returns TooMany if there is no room.
 func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code {
 	h, code := d.candidate(&s, &a)
 	if code != effects.OK {
@@ -35,7 +37,8 @@ func (d *Directory) Register(now effects.Time, s Sender, a Address) effects.Code
 	return effects.OK
 }
 
-// candidate is the worker that a registration or heartbeat speaks of, if it is known and speaks sense.
+// candidate returns the known worker that a registration or heartbeat names, or 0 if the worker is unknown. It fails
+// if the sender or the address is invalid.
 func (d *Directory) candidate(s *Sender, a *Address) (table.Handle, effects.Code) {
 	if code := d.config.sane(s); code != effects.OK {
 		return 0, code
@@ -46,8 +49,9 @@ func (d *Directory) candidate(s *Sender, a *Address) (table.Handle, effects.Code
 	return d.known.find(s), effects.OK
 }
 
-// admit makes a worker known; nil: there is no room. A worker that is not connected leaves for one that is: otherwise
-// whoever registers names and goes away would keep all others out for as long as those are believed to be there.
+// admit makes a worker known. It returns nil if there is no room. If necessary, a worker without a connection is
+// dropped to make room: otherwise a process that registers many names and disconnects would keep all further workers
+// out for as long as the registered names are kept.
 func (d *Directory) admit(now effects.Time, s *Sender, a *Address) (table.Handle, *worker) {
 	if s.By == 0 && d.known.conns.full(s.Source) {
 		return 0, nil
@@ -62,13 +66,15 @@ func (d *Directory) admit(now effects.Time, s *Sender, a *Address) (table.Handle
 	return d.known.add(now, s, a)
 }
 
-// before says whether the sender is the incarnation before this one. While this one is not heard, it may be the other
-// way round: what both said came on connections of their own, and the last word of the first one may have come last.
+// before reports whether the sender is the previous incarnation of a worker. While the present incarnation is not
+// heard from, before returns false, because the order may be reversed: each incarnation used separate connections,
+// and the last message of the older incarnation may have arrived last.
 func (d *Directory) before(now effects.Time, w *worker, s *Sender) bool {
 	return w.was == s.Incarnation && w.was != (effects.Incarnation{}) && !d.Others().yields(now, w)
 }
 
-// renew begins a worker anew, as another incarnation.
+// renew drops all records of a worker and continues with another incarnation, or with a new start of a worker that
+// names none.
 func (d *Directory) renew(now effects.Time, h table.Handle, w *worker, s *Sender, a *Address) {
 	d.forget(w)
 	if w.is != s.Incarnation {
@@ -84,8 +90,9 @@ func (d *Directory) renew(now effects.Time, h table.Handle, w *worker, s *Sender
 	d.note(Renewed, w, "")
 }
 
-// Deregister forgets a worker. It must be at the address that it names, without regard to its URL: another one there is
-// another process.
+// Deregister drops a worker. The address must be the worker's current address, apart from the URL; another address
+// belongs to another process. Deregister returns NotFound if the worker is unknown, and Stale if the incarnation, the
+// address or the reporting directory differs.
 func (d *Directory) Deregister(now effects.Time, s Sender, a Address) effects.Code {
 	h, code := d.candidate(&s, &a)
 	switch {
@@ -103,8 +110,9 @@ func (d *Directory) Deregister(now effects.Time, s Sender, a Address) effects.Co
 	return effects.OK
 }
 
-// Heartbeat says that a worker lives, and answers whether it is to tell all that it has. One that is not known joins by
-// it. What comes from another address is not of the process that registered, unless it names the same incarnation.
+// Heartbeat records a sign of life and returns the reason why the worker should begin a full sync, or NoSync. A
+// heartbeat makes an unknown worker known. A heartbeat from another address is refused as Stale, because the message
+// belongs to another process, unless the same incarnation is named.
 func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, effects.Code) {
 	h, code := d.candidate(&s, &a)
 	if code != effects.OK {
@@ -130,7 +138,8 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 		}
 		w.moves(&a)
 	case same && w.at(&a) && w.url == string(a.URL) && d.Others().passes(now, h, w, &s):
-	case !same && named && !d.before(now, w, &s) && !d.Others().older(now, w, &s): // Its registration has not come.
+	// The registration of this incarnation has not arrived.
+	case !same && named && !d.before(now, w, &s) && !d.Others().older(now, w, &s):
 		d.renew(now, h, w, &s, &a)
 		w.midway, w.ask = true, Unknown
 	default:
@@ -143,8 +152,10 @@ func (d *Directory) Heartbeat(now effects.Time, s Sender, a Address) (Reason, ef
 	return d.want(now, h, w), effects.OK
 }
 
-// want says why a worker is to sync now; not when it does, nor while there is no place for one more, counted those that
-// were asked. Who was asked and has not begun lets others go first. Nobody can answer those of other directories.
+// want returns the reason why a worker should begin a sync now. It returns NoSync while the worker is syncing, and
+// while all sync slots are taken, including slots of workers that were asked and have not begun. A worker that was
+// asked and has not begun loses the slot at the next heartbeat, so that another worker goes first. Workers that
+// report to another directory are never asked, because this directory does not reply to their heartbeats.
 func (d *Directory) want(now effects.Time, h table.Handle, w *worker) Reason {
 	if w.by != 0 {
 		return NoSync
@@ -160,7 +171,8 @@ func (d *Directory) want(now effects.Time, h table.Handle, w *worker) Reason {
 	return reason
 }
 
-// why says what of a worker is missing.
+// why returns the reason why a worker needs a full sync: of the worker as a whole, or else of the first location with
+// a reason.
 func why(feeds *table.Slab[feed], w *worker) Reason {
 	why := w.ask
 	for h := w.feeds.Front(); h != 0 && why == NoSync; h = feeds.Next(h) {

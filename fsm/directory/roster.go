@@ -5,21 +5,27 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A roster is the workers that are known, and their instances.
+// A roster is the table of known workers and their instances.
 type roster struct {
-	seed      uint64 `snap:"share"` // of the names' hashes
-	ofOne     int    `snap:"share"` // workers of one instance
-	onlyBeats bool   `snap:"share"` // workers that send no heartbeats are not expected to be heard
+	seed      uint64 `snap:"share"` // key of the hashes of names
+	ofOne     int    `snap:"share"` // limit of workers of an instance
+	onlyBeats bool   `snap:"share"` // workers without heartbeats never count as silent
 	instances table.Slab[instance]
 	byName    table.Index
 	workers   table.Slab[worker]
-	byRank    table.Index   // of instance and rank
-	expected  [2]table.List // workers that are to be heard again, those heard longest ago first: here, and by others
-	quiet     [2]table.List // likewise workers that need not be heard again
-	taken     []Want        `snap:"skip"` // workers that are heard here from this step on, as others are to hear
-	gone      []Want        `snap:"skip"` // workers that were heard here and were forgotten since, likewise
-	origins   origins
-	conns     connections
+	byRank    table.Index // by instance and rank
+	// expected lists the workers that count as silent when no fact arrives for too long, heard longest ago first: [0]
+	// workers that report to this directory, [1] workers known by reports of another directory.
+	expected [2]table.List
+	quiet    [2]table.List // likewise, the workers that never count as silent
+	// taken lists workers that report to this directory from now on. The list is meant for the directories that share
+	// the log.
+	taken []Want `snap:"skip"`
+	// gone lists workers that reported to this directory and were dropped. The list is likewise for the directories
+	// that share the log.
+	gone    []Want `snap:"skip"`
+	origins origins
+	conns   connections
 }
 
 func newRoster(c *Config, seed uint64) roster {
@@ -36,7 +42,7 @@ func (r *roster) rankHash(name []byte, rank uint32) uint64 {
 	return table.Hash(r.seed^(uint64(rank)+1)*0x9E3779B97F4A7C15, name)
 }
 
-// find is the worker of a name and rank; 0: it is not known.
+// find returns the worker with the sender's instance and rank, or 0 if the worker is unknown.
 func (r *roster) find(s *Sender) table.Handle {
 	for p := r.byRank.Seek(r.rankHash(s.Instance, uint32(s.Worker))); p.Found(); p = r.byRank.Next(p) {
 		w := r.workers.Get(p.Handle())
@@ -56,10 +62,10 @@ func (r *roster) instance(name []byte) table.Handle {
 	return 0
 }
 
-// of is the instance of a worker.
+// of returns the instance of a worker.
 func (r *roster) of(w *worker) *instance { return r.instances.Get(w.instance) }
 
-// hear notes that something came from a worker.
+// hear records that a fact of a worker arrived now.
 func (r *roster) hear(now effects.Time, h table.Handle, w *worker, s *Sender) {
 	w.heard = now
 	r.workers.Unlink(r.heardBy(w), h)
@@ -69,7 +75,8 @@ func (r *roster) hear(now effects.Time, h table.Handle, w *worker, s *Sender) {
 	}
 }
 
-// heardBy is the list of workers that are known in the same way, and are to be heard again or not.
+// heardBy returns the list that contains a worker, depending on whether the worker is expected to be heard and on
+// which directory hears the worker.
 func (r *roster) heardBy(w *worker) *table.List {
 	lists := &r.expected
 	if r.onlyBeats && !w.beats {
@@ -81,14 +88,15 @@ func (r *roster) heardBy(w *worker) *table.List {
 	return &lists[1]
 }
 
-// beats notes whether a worker sends heartbeats. The caller hears it next, which puts it at the end of its list.
+// beats sets whether a worker sends heartbeats. The caller must call hear next, which moves the worker to the end of
+// that list.
 func (r *roster) beats(h table.Handle, w *worker, does bool) {
 	r.workers.Unlink(r.heardBy(w), h)
 	w.beats = does
 	r.workers.PushBack(r.heardBy(w), h)
 }
 
-// comes notes by which way a worker is known from now on.
+// comes sets which directory a worker reports to from now on.
 func (r *roster) comes(h table.Handle, w *worker, s *Sender) {
 	r.workers.Unlink(r.heardBy(w), h)
 	if s.By == 0 && w.by != 0 {
@@ -100,12 +108,12 @@ func (r *roster) comes(h table.Handle, w *worker, s *Sender) {
 	r.workers.PushBack(r.heardBy(w), h)
 }
 
-// takes notes a worker of which others are to hear by this directory.
+// takes records, for the directories that share the log, that a worker reports to this directory from now on.
 func (r *roster) takes(w *worker) {
 	r.taken = append(r.taken, Want{Instance: r.of(w).name, Worker: w.rank})
 }
 
-// fits says whether there is room for one worker more, once another one is gone; nil: none goes.
+// fits reports whether there is room for the sender after the worker gone has been removed (nil: none is removed).
 func (r *roster) fits(s *Sender, gone *worker) bool {
 	in, origin := r.instance(s.Instance), r.origins.class(s.Origin)
 	workers, frees, alone := r.workers.Len(), -1, false
@@ -131,8 +139,9 @@ func (r *roster) fits(s *Sender, gone *worker) bool {
 	return instances < r.instances.Max() && r.origins.instances.MayAfter(origin, frees)
 }
 
-// givesWay is the worker that leaves for another one: of those that are not connected, and of which the first few are
-// looked at, the one that has not been for longest; 0: none would make room.
+// givesWay returns the worker to drop so that the sender fits: among the workers whose removal makes room, the one
+// that has been without a connection for the longest time. It examines at most looks workers, and returns 0 if no
+// removal would make room.
 func (r *roster) givesWay(s *Sender, looks int) table.Handle {
 	for h := r.conns.apart.Front(); h != 0 && looks > 0; h = r.conns.partings.Next(h) {
 		wh := r.conns.partings.Get(h).worker
@@ -144,7 +153,7 @@ func (r *roster) givesWay(s *Sender, looks int) table.Handle {
 	return 0
 }
 
-// add makes a worker known, for which there must be room.
+// add inserts a worker. The caller has checked that there is room.
 func (r *roster) add(now effects.Time, s *Sender, a *Address) (table.Handle, *worker) {
 	origin := r.origins.join(s.Origin)
 	in := r.instance(s.Instance)
@@ -171,7 +180,7 @@ func (r *roster) add(now effects.Time, s *Sender, a *Address) (table.Handle, *wo
 	return h, w
 }
 
-// moves has a worker that has nothing count to the address that it is heard from now, if that has room for it.
+// moves counts a worker without records against the origin of the latest fact, if the share of that origin has room.
 func (r *roster) moves(w *worker, s *Sender) {
 	if r.origins.rows.Get(w.origin).id == s.Origin || !r.origins.workers.MayAfter(r.origins.class(s.Origin), w.class()) {
 		return
@@ -183,7 +192,7 @@ func (r *roster) moves(w *worker, s *Sender) {
 	r.origins.workers.Take(w.class())
 }
 
-// remove makes one unknown that has nothing.
+// remove deletes a worker that has no feeds and no syncs any more.
 func (r *roster) remove(h table.Handle, w *worker) {
 	i := r.of(w)
 	name := []byte(i.name)
@@ -201,7 +210,8 @@ func (r *roster) remove(h table.Handle, w *worker) {
 	r.workers.Remove(h)
 }
 
-// heard is the worker that is to be heard here and was longest ago, and when; ok is false if there is none.
+// heard returns the worker of this directory that counts as silent next, and when that worker was last heard; ok is
+// false if there is none.
 func (r *roster) heard() (h table.Handle, at effects.Time, ok bool) {
 	if h = r.expected[0].Front(); h == 0 {
 		return 0, 0, false

@@ -6,7 +6,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// BeginSync begins one. Another one of the same location is given up by it; the same one goes on.
+// BeginSync begins a full sync of a location. A sync of the same location with another id is given up; if the id is
+// the same, the sync continues. BeginSync returns TooMany if there is no sync slot or no holder for the worker.
 func (d *Directory) BeginSync(now effects.Time, b *SyncBegin) effects.Code {
 	wh, w, code := d.sender(now, &b.Sender)
 	switch {
@@ -35,7 +36,7 @@ func (d *Directory) BeginSync(now effects.Time, b *SyncBegin) effects.Code {
 	}
 	if holder == 0 {
 		if w.by != 0 {
-			f.ask = SyncLost // The worker was let begin it elsewhere.
+			f.ask = SyncLost // The other directory let the worker begin the sync.
 		}
 		return effects.TooMany
 	}
@@ -46,7 +47,7 @@ func (d *Directory) BeginSync(now effects.Time, b *SyncBegin) effects.Code {
 	return effects.OK
 }
 
-// syncing is the sync of that id which is under way.
+// syncing returns the worker and the worker's sync with that id, or NotFound if no such sync is in progress.
 func (d *Directory) syncing(now effects.Time, s *Sender, location, id []byte) (*worker, table.Handle, effects.Code) {
 	_, w, code := d.sender(now, s)
 	if code != effects.OK {
@@ -60,7 +61,8 @@ func (d *Directory) syncing(now effects.Time, s *Sender, location, id []byte) (*
 	return nil, 0, effects.NotFound
 }
 
-// SyncBatch takes one of its batches. One that came before is left alone. One that is too large is missing.
+// SyncBatch adds a batch to a sync. A batch that arrived before is ignored. A batch that is too large is refused and
+// counts as missing.
 func (d *Directory) SyncBatch(now effects.Time, b *SyncBatch) effects.Code {
 	w, h, code := d.syncing(now, &b.Sender, b.Location, b.ID)
 	if code != effects.OK {
@@ -91,8 +93,9 @@ func (d *Directory) SyncBatch(now effects.Time, b *SyncBatch) effects.Code {
 	return first(code, d.went(now, w, h))
 }
 
-// EndSync says that all was sent. The sync is at its end when all has come, now or later. Mismatch says that it is, and
-// was not of as many chunks as the worker says.
+// EndSync records that the worker has sent all batches. The sync is completed as soon as all batches have arrived,
+// now or later. Mismatch means that the sync was completed although the number of chunks differs from the worker's
+// count.
 func (d *Directory) EndSync(now effects.Time, e *SyncEnd) effects.Code {
 	w, h, code := d.syncing(now, &e.Sender, e.Location, e.ID)
 	if code != effects.OK {
@@ -103,7 +106,9 @@ func (d *Directory) EndSync(now effects.Time, e *SyncEnd) effects.Code {
 	return d.went(now, w, h)
 }
 
-// went notes that a sync went on, and takes it if it is whole.
+// went records progress of a sync, and completes the sync if all batches and the end have arrived. Completing
+// exchanges the holders of the feed and of the sync in one step, so that lookups see either all old records or all
+// new records.
 func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Code {
 	d.syncs.goes(now, h, d.config.Patience)
 	s := d.syncs.rows.Get(h)
@@ -116,12 +121,12 @@ func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Co
 	}
 	f := d.feeds.Get(s.feed)
 	old := f.holder
-	f.holder, s.holder = s.holder, old // What was before goes with the sync.
+	f.holder, s.holder = s.holder, old // endSync retires the old holder.
 	d.owners[f.holder], d.owners[old] = s.feed, 0
 	d.chunks.Show(f.holder)
 	f.synced = append(table.ShedBytes(f.synced), s.id...)
 	if s.gaps == w.gaps {
-		w.ask = NoSync // Otherwise something may be missing since the sync began.
+		w.ask = NoSync // Otherwise reports may have been lost since the sync began.
 	}
 	if (age{d}).end(f); f.ask != NoSync || w.ask != NoSync {
 		age{d}.begin(s.feed)
@@ -131,7 +136,7 @@ func (d *Directory) went(now effects.Time, w *worker, h table.Handle) effects.Co
 	return code
 }
 
-// endSync forgets a sync and the holder that it has.
+// endSync removes a sync and retires the holder of the sync.
 func (d *Directory) endSync(h table.Handle) {
 	s := d.syncs.rows.Get(h)
 	f := d.feeds.Get(s.feed)
@@ -140,7 +145,7 @@ func (d *Directory) endSync(h table.Handle) {
 	d.syncs.remove(h, d.known.workers.Get(f.worker))
 }
 
-// giveUp ends a sync that does not go on. The worker is asked for another one.
+// giveUp ends a sync that makes no progress. The worker will be asked for a new sync.
 func (d *Directory) giveUp(h table.Handle) {
 	f := d.feeds.Get(d.syncs.rows.Get(h).feed)
 	f.ask = SyncLost
@@ -148,8 +153,9 @@ func (d *Directory) giveUp(h table.Handle) {
 	d.endSync(h)
 }
 
-// SyncStatus says how far a sync is, and appends to missing the batches that have not come, as many as it has room for.
-// A worker whose sync nobody knows need not wait for it: it is asked for another one.
+// SyncStatus returns the progress of a sync, and appends to missing the numbers of the batches that have not arrived,
+// up to the capacity of the slice. For an unknown sync it returns NotFound and sets Resume: the worker need not wait,
+// because it will be asked for another sync.
 func (d *Directory) SyncStatus(now effects.Time, from Sender, id []byte, missing []int64) (Progress, effects.Code) {
 	w, code := d.asker(now, &from)
 	if code != effects.OK {

@@ -6,35 +6,35 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A sync is a location's account of all that it has. It fills a holder of its own, which takes the place of the one
-// before when all is there. Operations that come meanwhile are applied to both.
+// A sync is a full sync in progress. The sync fills a separate holder, which replaces the holder of the feed when
+// everything has arrived. Operations that arrive meanwhile are applied to both holders.
 type sync struct {
 	feed    table.Handle
 	id      []byte
 	holder  index.Holder
 	batches int
-	left    int      // of them
-	seen    []uint64 // which of them came, a bit each
-	ended   bool     // the worker has sent all
-	said    int64    // chunks
-	told    int64    // that came
+	left    int      // batches that have not arrived
+	seen    []uint64 // bit set of the batches that arrived
+	ended   bool     // the worker has sent all batches
+	said    int64    // chunks by the worker's count
+	told    int64    // chunks in the batches that arrived
 	began   effects.Time
-	at      effects.Time // it went on
-	full    int          // batches that came and told of a chunk
-	gaps    uint64       // of the worker as it began
+	at      effects.Time // time of the last progress that counted
+	full    int          // batches that arrived with chunks
+	gaps    uint64       // the worker's gaps when the sync began
 }
 
-// syncs are those under way, and the places for them: a worker that was asked for one has a place too, for a while. No
-// origin has more places than it leaves.
+// syncs holds the syncs in progress and the slots for them. A worker that was asked for a sync occupies a slot too,
+// for a limited time. No origin gets more slots than remain free for further origins.
 type syncs struct {
 	rows    table.Slab[sync]
-	waiting table.List // those that went on longest ago first
+	waiting table.List // oldest progress first
 	asked   table.Slab[promise]
-	first   table.List // of those, the oldest first
+	first   table.List // promises, oldest first
 	share   table.Share
 }
 
-// A promise is the place of a worker that was asked for a full sync and has not begun it.
+// A promise is the slot of a worker that was asked for a full sync and has not begun the sync.
 type promise struct {
 	worker table.Handle
 	at     effects.Time
@@ -47,10 +47,10 @@ func newSyncs(c *Config) syncs {
 	}
 }
 
-// may says whether there is a place for one of a worker.
+// may reports whether there is a slot for a sync of a worker.
 func (t *syncs) may(w *worker) bool { return w.asked != 0 || t.share.May(w.class()) }
 
-// ask gives a worker a place to begin one, if there is any.
+// ask reserves a slot for a worker; ok is false if there is none.
 func (t *syncs) ask(now effects.Time, h table.Handle, w *worker) bool {
 	if !t.may(w) {
 		return false
@@ -63,7 +63,7 @@ func (t *syncs) ask(now effects.Time, h table.Handle, w *worker) bool {
 	return true
 }
 
-// unask takes the place back.
+// unask releases the slot that was reserved for a worker, if any.
 func (t *syncs) unask(w *worker) {
 	if w.asked != 0 {
 		t.asked.Unlink(&t.first, w.asked)
@@ -73,7 +73,8 @@ func (t *syncs) unask(w *worker) {
 	}
 }
 
-// promised is the worker that was asked longest ago, and when; ok is false if there is none.
+// promised returns the worker with the oldest reserved slot, and the instant of its reservation; ok is false if there
+// is none.
 func (t *syncs) promised() (h table.Handle, at effects.Time, ok bool) {
 	if h = t.first.Front(); h == 0 {
 		return 0, 0, false
@@ -82,7 +83,7 @@ func (t *syncs) promised() (h table.Handle, at effects.Time, ok bool) {
 	return x.worker, x.at, true
 }
 
-// add begins one, for which there must be a place.
+// add begins a sync. The caller has checked that there is a slot.
 func (t *syncs) add(now effects.Time, w *worker, b *SyncBegin, feed table.Handle, holder index.Holder) table.Handle {
 	t.unask(w)
 	h, s := t.rows.Add()
@@ -97,11 +98,12 @@ func (t *syncs) add(now effects.Time, w *worker, b *SyncBegin, feed table.Handle
 	return h
 }
 
-// batchesPer is how many batches with chunks a full sync tells within its patience at least, once that is over. One
-// that tells less holds a place and does not go on.
+// batchesPer is the number of batches with chunks that a sync must deliver in each further span of the patience, once
+// the first span is over. A slower sync does not count as making progress, because it would occupy a slot without an
+// end.
 const batchesPer = 64
 
-// goes notes that one went on, if it did so fast enough.
+// goes records the progress of a sync, if the sync has been fast enough.
 func (t *syncs) goes(now effects.Time, h table.Handle, patience effects.Duration) {
 	s := t.rows.Get(h)
 	if now.Sub(s.began) > patience+effects.Duration(s.full)*(patience/batchesPer) {
@@ -112,7 +114,8 @@ func (t *syncs) goes(now effects.Time, h table.Handle, patience effects.Duration
 	t.rows.PushBack(&t.waiting, h)
 }
 
-// went is the one that went on longest ago, and when; ok is false if there is none.
+// went returns the sync with the oldest last progress, and the instant of that progress; ok is false if there is
+// none.
 func (t *syncs) went() (h table.Handle, at effects.Time, ok bool) {
 	if h = t.waiting.Front(); h == 0 {
 		return 0, 0, false
@@ -120,7 +123,7 @@ func (t *syncs) went() (h table.Handle, at effects.Time, ok bool) {
 	return h, t.rows.Get(h).at, true
 }
 
-// remove ends one of a worker.
+// remove deletes a sync of a worker and frees the slot.
 func (t *syncs) remove(h table.Handle, w *worker) {
 	t.share.Give(w.class())
 	w.syncs--
@@ -128,7 +131,7 @@ func (t *syncs) remove(h table.Handle, w *worker) {
 	t.rows.Remove(h)
 }
 
-// come says whether a batch has come.
+// come reports whether a batch has arrived.
 func (s *sync) come(batch int64) bool { return s.seen[batch/64]>>(batch%64)&1 != 0 }
 
 func (s *sync) progress(missing []int64) Progress {

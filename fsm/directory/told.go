@@ -5,18 +5,19 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Others is a directory as far as it has to do with other ones. Several tell each other what workers told them. Who
-// hears a worker itself believes that alone, and what another tells of it is for those who do not hear it. What is told
-// comes in the order in which it was heard, so it leads to what the teller knows; where something of it was lost, the
-// worker is wanted, and whoever hears it asks it for all that it has.
+// Others groups the methods of a Directory for replication between directories. Several directories report to each
+// other, through a shared log, what workers reported to them. A directory that hears a worker itself uses only the
+// worker's own reports; reports of other directories serve those that do not hear the worker. Reports of another
+// directory arrive in the order in which it received them, so they lead to the same records. Where some were lost,
+// the worker is wanted, and the directory that hears the worker requests a full sync.
 type Others struct{ d *Directory }
 
-// Others is the directory in this regard.
+// Others returns the replication methods of the directory.
 func (d *Directory) Others() Others { return Others{d} }
 
-// passes says whether a fact comes the way on which its worker is known. Who was heard by nobody on that way for a
-// while is known by whichever way it is heard now. What was missed meanwhile nobody can say: so it is to tell all that
-// it has.
+// passes reports whether a fact arrives from the directory that the worker currently reports to (s.By). If nothing
+// was heard by that way for [Config.Yield], or the worker is heard here, then the worker is adopted and the fact is
+// accepted. Facts may have been missed meanwhile, so the worker has to send a full sync.
 func (o Others) passes(now effects.Time, h table.Handle, w *worker, s *Sender) bool {
 	if w.by != s.By {
 		if s.By != 0 && !o.yields(now, w) {
@@ -31,17 +32,19 @@ func (o Others) passes(now effects.Time, h table.Handle, w *worker, s *Sender) b
 	return true
 }
 
-// yields says whether a worker may become known another way than by those who heard it until now.
+// yields reports whether a worker was not heard for so long that another directory's reports of it may be accepted.
 func (o Others) yields(now effects.Time, w *worker) bool { return now.Sub(w.heard) >= o.d.config.Yield }
 
-// older says whether what is told of another incarnation may be of one before that which is heard here itself. A
-// directory that began anew reads of workers' former lives what was told in its own: were they believed, the present
-// one would be taken for one that is over, and never be heard again.
+// older reports whether facts of another incarnation, reported by another directory, may be older than the
+// incarnation that is heard here. A restarted directory reads from the log reports that concern former incarnations
+// of workers. If the directory believed these reports, it would treat the present incarnation as ended, and refuse
+// all messages of that incarnation.
 func (o Others) older(now effects.Time, w *worker, s *Sender) bool {
 	return s.By != 0 && w.by == 0 && !o.yields(now, w)
 }
 
-// adopt has a worker be known by another way. What is known of it stays until it has told all.
+// adopt changes the directory that a worker reports to. The records of the worker stay until the worker has sent a
+// full sync, or fade.
 func (o Others) adopt(h table.Handle, w *worker, s *Sender) {
 	d := o.d
 	for fh := w.feeds.Front(); fh != 0; fh = d.feeds.Next(fh) {
@@ -59,38 +62,40 @@ func (o Others) adopt(h table.Handle, w *worker, s *Sender) {
 	d.known.comes(h, w, s)
 }
 
-// joins notes that a worker is known by a registration. Who has not read yet what others told does not know whether
-// they hear of it by somebody else, such as a life of its own before this one, of which they will hear no more.
+// joins handles a worker that became known by a registration. Before this directory has read the shared log for the
+// first time, it cannot know whether its replicas follow the worker by another directory, for example by an earlier
+// incarnation of this directory, which will report nothing more. Therefore the replicas are notified in that case.
 func (o Others) joins(w *worker) {
 	if o.d.read == 0 {
 		o.meets(w)
 	}
 }
 
-// meets notes that one is known by a heartbeat: it registered with a life before this one, or with somebody else.
+// meets handles a worker that became known by a heartbeat: the worker registered with an earlier incarnation of this
+// directory, or with another directory. The replicas are notified that the worker reports here now.
 func (o Others) meets(w *worker) {
 	if w.by == 0 {
 		o.d.known.takes(w)
 	}
 }
 
-// Taken gives the workers that are heard here since it was called last, and that other directories told of until then,
-// or may have told of.
+// Taken returns the workers that began to report to this directory since the previous call, and that another
+// directory reported until then, or may have reported.
 func (o Others) Taken() []Want {
 	all := o.d.known.taken
 	o.d.known.taken = all[:0]
 	return all
 }
 
-// Gone gives the workers that were heard here and were forgotten since it was called last, though they said nothing of
-// leaving.
+// Gone returns the workers of this directory that were dropped since the previous call without having deregistered.
 func (o Others) Gone() []Want {
 	all := o.d.known.gone
 	o.d.known.gone = all[:0]
 	return all
 }
 
-// Take has a worker be known by another directory from now on, whoever told of it, unless it is heard here.
+// Take records that a worker reports to the directory s.By from now on, whichever directory reported the worker
+// before. It does nothing for workers that this directory hears itself.
 func (o Others) Take(now effects.Time, s Sender) {
 	h := o.d.known.find(&s)
 	if w := o.d.known.workers.Get(h); h != 0 && w.by != 0 && w.by != s.By {
@@ -99,11 +104,13 @@ func (o Others) Take(now effects.Time, s Sender) {
 	}
 }
 
-// CaughtUp says that all was heard by now that other directories told. A worker of theirs is silent if they tell
-// nothing of it: while nothing can be heard of them, none is.
+// CaughtUp records that all reports of other directories up to now have been read. A worker of another directory is
+// silent if the log has been read and contains no fact of the worker; while the log cannot be read, no such worker
+// counts as silent.
 func (o Others) CaughtUp(now effects.Time) { o.d.read = max(o.d.read, now) }
 
-// silent is the worker of which was told longest ago, if that is too long ago; 0: there is none.
+// silent returns the worker of another directory with the oldest last report, if [Config.Silence] is over for that
+// worker; otherwise 0.
 func (o Others) silent() table.Handle {
 	d := o.d
 	h := d.known.expected[1].Front()
@@ -113,20 +120,20 @@ func (o Others) silent() table.Handle {
 	return h
 }
 
-// A Want is a worker that another directory hears.
+// A Want names a worker and the directory By that hears the worker.
 type Want struct {
 	By       uint64
 	Instance string
 	Worker   uint32
 }
 
-// A Pace is how soon a worker is wanted again: after Least, then each time after twice as long, to Most. One that was
-// not wanted for twice Most, or was forgotten, begins anew. So whatever is lost, in any span of twice Most it is wanted
-// at most twice more often than Least can be doubled until it is Most; and when nothing is lost any more, Most later at
-// the latest.
+// A Pace limits how often the same worker is wanted: again after Least, then each time after twice the previous time,
+// up to Most. A worker that was not wanted for twice Most, or was dropped meanwhile, begins again with Least.
+// Therefore, in any span of twice Most, a worker is wanted at most two times more often than Least can be doubled
+// before reaching Most; and once nothing is lost any more, a worker with missing operations is wanted within Most.
 type Pace struct{ Least, Most effects.Duration }
 
-// after is how long a worker is not wanted again that is wanted now.
+// after returns how long a worker that is wanted now is not wanted again.
 func (p Pace) after(now effects.Time, w *worker) effects.Duration {
 	if w.waits == 0 || now.Sub(w.wanted) >= 2*p.Most {
 		return p.Least
@@ -134,7 +141,8 @@ func (p Pace) after(now effects.Time, w *worker) effects.Duration {
 	return min(2*w.waits, p.Most)
 }
 
-// Wanted appends of which workers something is missing here, of the next few.
+// Wanted examines the next few workers, at most [Config.Ends], and appends each worker that another directory hears
+// and of which operations are missing here.
 func (o Others) Wanted(now effects.Time, again Pace, wants []Want) []Want {
 	d := o.d
 	slots := d.known.workers.Slots()
@@ -157,8 +165,8 @@ func (o Others) Wanted(now effects.Time, again Pace, wants []Want) []Want {
 	return wants
 }
 
-// Ask has a worker that is heard here be asked for a full sync, because another directory wants it. NotFound: it is not
-// heard here.
+// Ask schedules a full sync of a worker that reports here, because another directory wants the worker. Ask returns
+// NotFound if the worker does not report here.
 func (o Others) Ask(s Sender) effects.Code {
 	h := o.d.known.find(&s)
 	if h == 0 || o.d.known.workers.Get(h).by != 0 {
@@ -170,7 +178,7 @@ func (o Others) Ask(s Sender) effects.Code {
 	return effects.OK
 }
 
-// Forget ends a worker that is known by s.By alone, which does not hear it any more.
+// Forget drops a worker that reports to the directory s.By, which does not hear the worker any more.
 func (o Others) Forget(s Sender) {
 	if h := o.d.known.find(&s); h != 0 && s.By != 0 && o.d.known.workers.Get(h).by == s.By {
 		o.d.note(Left, o.d.known.workers.Get(h), "")
@@ -178,5 +186,5 @@ func (o Others) Forget(s Sender) {
 	}
 }
 
-// Told is how many workers are known by what other directories tell alone.
+// Told returns the number of workers that are known only by the reports of another directory.
 func (o Others) Told() int { return o.d.known.expected[1].Len() + o.d.known.quiet[1].Len() }

@@ -5,48 +5,48 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// An instance is one engine, of as many workers as it has ranks.
+// An instance is one serving engine, with a worker for each rank.
 type instance struct {
 	name    string
-	origin  table.Handle // that made it known
+	origin  table.Handle // origin that made the instance known
 	workers int
-	served  uint64 // the turn of the last lookup whose first answer it was
-	chosen  uint64 // the turn of the last lookup that it is an answer to
+	served  uint64 // turn of the last lookup that returned this instance first
+	chosen  uint64 // turn of the last lookup that returned this instance
 }
 
-// A worker is one rank of an instance that registered, or whose heartbeat came.
+// A worker is a rank of an instance. The worker became known by a registration or by a heartbeat.
 type worker struct {
 	instance table.Handle
 	rank     uint32
-	is       effects.Incarnation
-	was      effects.Incarnation // before it registered last: that one comes no more
+	is       effects.Incarnation // the present incarnation
+	was      effects.Incarnation // the previous incarnation: facts of that incarnation are refused
 	ip       string
 	port     uint16
 	url      string
-	midway   bool // it was met by a heartbeat: its operations are at any sequence
+	midway   bool // the worker became known by a heartbeat: operations may begin at any sequence
 	heard    effects.Time
-	beats    bool                 // it sends heartbeats
-	origin   table.Handle         // that it counts to
-	ties     [tiesOf]table.Handle // on connections, the latest first
-	parting  table.Handle         // it has no connection; 0: it has, or is not heard here
+	beats    bool                 // the worker sends heartbeats
+	origin   table.Handle         // origin that the worker counts against
+	ties     [tiesOf]table.Handle // connections, latest first
+	parting  table.Handle         // set while the worker reports here and has no connection
 	feeds    table.List
-	syncs    int          // of its feeds
-	ask      Reason       // for a sync of all that it has
-	asked    table.Handle // its place to begin one; 0: it was not asked
+	syncs    int          // syncs in progress, of all feeds
+	ask      Reason       // why all locations need a full sync
+	asked    table.Handle // reserved sync slot; 0: none
 
-	by     uint64           // whose word all that is: zero, the worker's own
-	gaps   uint64           // as of the last fact
-	wanted effects.Time     // told other directories last
-	waits  effects.Duration // until it may be wanted again; 0: it never was
+	by     uint64           // directory that hears the worker; zero: this directory
+	gaps   uint64           // Gaps of the latest fact
+	wanted effects.Time     // when the replicas were last told that the worker is wanted
+	waits  effects.Duration // time until the worker may be wanted again; 0: never wanted so far
 }
 
-// class is that of a worker in shares.
+// class returns the worker's class in shares.
 func (w *worker) class() int { return int(w.origin.Slot()) }
 
-// connected says whether a worker has a connection.
+// connected reports whether the worker has an open connection.
 func (w *worker) connected() bool { return w.ties[0] != 0 }
 
-// sane says whether a sender can be one at all.
+// sane checks that a sender has an instance name of allowed length and a valid rank.
 func (c *Config) sane(s *Sender) effects.Code {
 	switch {
 	case len(s.Instance) == 0 || s.Worker < 0 || s.Worker > rankMost:
@@ -60,8 +60,9 @@ func (c *Config) sane(s *Sender) effects.Code {
 // rankMost is the highest rank of a worker.
 const rankMost = 1<<16 - 1
 
-// asker is the worker that asks something, if it is known. A question changes nothing, so it need not say of which
-// incarnation it is; if it does, it is heard by that.
+// asker returns the worker that sends a request. A request changes no records, so the worker need not name an
+// incarnation; if the present incarnation is named, the request counts as a sign of life. asker returns NotFound if
+// the worker does not report to this directory, and Stale if it names another incarnation.
 func (d *Directory) asker(now effects.Time, s *Sender) (*worker, effects.Code) {
 	if code := d.config.sane(s); code != effects.OK {
 		return nil, code
@@ -79,7 +80,8 @@ func (d *Directory) asker(now effects.Time, s *Sender) (*worker, effects.Code) {
 	return nil, effects.Stale
 }
 
-// sender is the worker that reports something, which is heard by that. It must be known, and of this incarnation.
+// sender returns the worker that reports a fact, and records a sign of life. It returns NotFound if the worker is
+// unknown, and Stale if the incarnation or the reporting directory is not the present value.
 func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, effects.Code) {
 	if code := d.config.sane(s); code != effects.OK {
 		return 0, nil, code
@@ -96,8 +98,9 @@ func (d *Directory) sender(now effects.Time, s *Sender) (table.Handle, *worker, 
 	return h, w, effects.OK
 }
 
-// drop forgets a worker that said nothing of leaving. Others forget it as well if they know it by this directory: they
-// cannot tell a worker that is gone from one that has nothing to say.
+// drop removes a worker that did not deregister. Other directories that know the worker by this directory are
+// notified and drop the worker as well, because a replica cannot distinguish a worker that is gone from a worker that
+// has nothing to report.
 func (d *Directory) drop(h table.Handle, e Event) {
 	w := d.known.workers.Get(h)
 	if d.note(e, w, ""); w.by == 0 {
@@ -106,7 +109,7 @@ func (d *Directory) drop(h table.Handle, e Event) {
 	d.end(h)
 }
 
-// end forgets a worker and all that it had.
+// end removes a worker with all records.
 func (d *Directory) end(h table.Handle) {
 	w := d.known.workers.Get(h)
 	d.forget(w)
@@ -114,7 +117,7 @@ func (d *Directory) end(h table.Handle) {
 	d.known.remove(h, w)
 }
 
-// forget ends all feeds of a worker: nothing of them is found any more.
+// forget removes all feeds of a worker. Lookups do not find their chunks from now on.
 func (d *Directory) forget(w *worker) {
 	for h := w.feeds.Front(); h != 0; h = w.feeds.Front() {
 		f := d.feeds.Get(h)
@@ -129,7 +132,7 @@ func (d *Directory) forget(w *worker) {
 	}
 }
 
-// moves takes an address over. Texts that are the same stay.
+// moves sets the worker's address. Strings that have not changed are not allocated again.
 func (w *worker) moves(a *Address) {
 	if w.ip != string(a.IP) {
 		w.ip = string(a.IP)
@@ -140,10 +143,10 @@ func (w *worker) moves(a *Address) {
 	w.port = uint16(a.Port)
 }
 
-// at says whether the worker has that address, as far as peers need not know it.
+// at reports whether the worker has that IP address and port. The URL for peers is not compared.
 func (w *worker) at(a *Address) bool { return w.ip == string(a.IP) && int64(w.port) == a.Port }
 
-// fits says whether an address can be remembered.
+// fits checks that an address is valid and short enough to be stored.
 func (d *Directory) fits(a *Address) effects.Code {
 	switch {
 	case a.Port < 0 || a.Port > 1<<16-1:

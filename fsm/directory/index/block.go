@@ -1,10 +1,10 @@
 package index
 
-// A block has 14 holders of a row that has more than four, and says where the next block is. Only the first one of a
-// row has fewer.
+// A block holds 14 holders of a row that has more than four, and the number of the next block. Only the first block
+// of a row may be partly filled.
 type block struct {
 	ids  [blockIDs]Holder
-	next uint32 // its number; 0: it is the last
+	next uint32 // number of the next block; 0: none
 }
 
 const (
@@ -12,18 +12,19 @@ const (
 	pageBlocks = 1024
 )
 
-// blocks are all blocks, by numbers from 1: in pages that are never moved, but for the first one, which begins small.
+// blocks is the memory of all blocks, which are numbered from 1. The blocks are stored in pages that never move,
+// except the first page, which begins small and grows.
 type blocks struct {
 	pages [][]block
-	free  uint32 // the first of those to be used again
-	used  int
+	free  uint32 // first block of the list of free blocks
+	used  int    // blocks in use
 }
 
 func (b *blocks) at(number uint32) *block {
 	return &b.pages[(number-1)/pageBlocks][(number-1)%pageBlocks]
 }
 
-// take gives an empty block.
+// take returns the number of an empty block.
 func (b *blocks) take() uint32 {
 	b.used++
 	if n := b.free; n != 0 {
@@ -43,7 +44,7 @@ func (b *blocks) take() uint32 {
 	return uint32((len(b.pages)-1)*pageBlocks + len(*last))
 }
 
-// give takes a block back.
+// give frees a block.
 func (b *blocks) give(number uint32) {
 	*b.at(number) = block{next: b.free}
 	b.free = number

@@ -1,7 +1,8 @@
 package index
 
-// grow gives the segment of a place more room: twice the slots while it is small, and then a second segment, which gets
-// half of its rows. However large the index is, no other row is touched; the table of segments is doubled now and then.
+// grow gives the segment of a place more room. A small segment is doubled; a segment of full size is split in two,
+// with half of the rows each. However large the index is, no row of another segment is touched. From time to time the
+// table of segments is doubled.
 func (x *Index) grow(place uint64) {
 	number := x.table[place>>(perWord-x.depth)]
 	s := &x.segments[number]
@@ -17,11 +18,11 @@ func (x *Index) grow(place uint64) {
 	x.split(number, place>>(perWord-s.depth))
 }
 
-// split makes two segments of one, the places of which begin with the prefix.
+// split divides the segment number in two. All places of the segment begin with prefix.
 func (x *Index) split(number uint32, prefix uint64) {
 	s := &x.segments[number]
 	rows, depth := s.slots, s.depth+1
-	// They are in order, and so those of the upper half are the last ones.
+	// The rows are sorted, so the rows of the upper half are the last ones.
 	lower := 0
 	for i, row := range rows {
 		if row.ids != 0 && row.place>>(perWord-depth)&1 == 0 {
@@ -39,7 +40,7 @@ func (x *Index) split(number uint32, prefix uint64) {
 	}
 }
 
-// widen looks at one bit more of each place.
+// widen doubles the table of segments, which then uses a further bit of each place.
 func (x *Index) widen() {
 	wider := make([]uint32, 2*len(x.table))
 	for i, number := range x.table {

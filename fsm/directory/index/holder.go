@@ -2,42 +2,45 @@ package index
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// A Holder names one that holds chunks. Zero names nobody. A number names another holder only after the last chunk of
-// the one before was swept away.
+// A Holder is the number of a set of chunks, such as a location of a worker. Zero is no holder. A number is used
+// again only after the last chunk of its former holder has been swept away.
 type Holder uint16
 
-// HoldersMost is how many there can be.
+// HoldersMost is the largest possible number of holders.
 const HoldersMost = many - 1
 
+// A state is the state of a holder.
 type state uint8
 
 const (
 	unused  state = iota
-	hidden        // it fills, and nobody is told of it
-	shown         // it is found
-	retired       // nobody is told of it any more, and it is swept away
+	hidden        // being filled, and not found by lookups
+	shown         // lookups find the holder
+	retired       // being swept away, and not found by lookups
 )
 
-// A holder is counted in the share of its group, with its place and with its chunks.
+// A holder is the row of a Holder. The holder itself and the chunks of the holder count in the shares of the group.
 type holder struct {
 	group int
-	of    int    // whose it is: see Prefix
-	rank  uint64 // the key of its rank
-	sum   uint64 // of what it has
-	count int    // of chunks
+	of    int    // owner, such as an instance: see Prefix
+	rank  uint64 // key of the rank
+	sum   uint64 // checksum of the chunks
+	count int    // number of chunks
 	state state
-	next  Holder // to be used again
+	next  Holder // next in the list of free numbers
 }
 
-// holders are all of them, by their numbers.
+// holders is the table of all holders, by their numbers.
 type holders struct {
-	rows  []holder // the first one is nobody
-	most  int
-	free  Holder // the first that can be used
-	used  int
-	share table.Share // of all chunks of holders: by group, and the last one for those that are swept
-	place table.Share // likewise, of the holders
-	gone  int         // that class
+	rows []holder // row 0 is unused
+	most int      // limit of holders
+	free Holder   // first of the free numbers
+	used int
+	// share counts the chunks of all holders by group. Its last class counts the chunks of retired holders.
+	share table.Share
+	// place counts the holders likewise.
+	place table.Share
+	gone  int // that last class
 }
 
 func newHolders(l Limits) holders {
@@ -48,9 +51,9 @@ func newHolders(l Limits) holders {
 	}
 }
 
-// Open gives a holder of chunks of a rank, in a group from 0. It is somebody's who asks with Prefix for those of others.
-// It is not found before Show. It is 0 if the group has as many as it leaves to others, those counted that are not swept
-// away yet.
+// Open creates a holder of chunks of a rank, in a group from 0. The owner of, an instance for example, can be
+// excluded from the results of Prefix. The holder is hidden from lookups until Show. Open returns 0 if the group has
+// as many holders as it may have, including holders that are not swept away yet, or if all numbers are in use.
 func (x *Index) Open(group, of int, rank uint32) Holder {
 	t := &x.holders
 	id := t.free
@@ -71,10 +74,11 @@ func (x *Index) Open(group, of int, rank uint32) Holder {
 	return id
 }
 
-// Show lets a holder be found, with all that it has.
+// Show makes a holder with all chunks visible to lookups.
 func (x *Index) Show(id Holder) { x.live(id).state = shown }
 
-// Retire lets it be found no more. Its number is used again when all that it had is swept away.
+// Retire hides a holder from lookups for good. The number becomes free when all chunks of the holder have been swept
+// away.
 func (x *Index) Retire(id Holder) {
 	t, h := &x.holders, x.live(id)
 	h.state = retired
@@ -86,7 +90,7 @@ func (x *Index) Retire(id Holder) {
 	t.release(id)
 }
 
-// release lets the number of a retired holder that has nothing be used again.
+// release frees the number of a retired holder without chunks.
 func (t *holders) release(id Holder) {
 	if h := &t.rows[id]; h.count == 0 {
 		*h = holder{next: t.free}
@@ -96,7 +100,7 @@ func (t *holders) release(id Holder) {
 	}
 }
 
-// live is a holder that was opened and not retired.
+// live returns the row of a holder that was opened and not retired. The function panics for all further numbers.
 func (x *Index) live(id Holder) *holder {
 	h := &x.holders.rows[id]
 	if h.state != hidden && h.state != shown {
@@ -105,14 +109,15 @@ func (x *Index) live(id Holder) *holder {
 	return h
 }
 
-// lose counts one chunk that a retired holder does not have any more.
+// lose counts the removal of a chunk of a retired holder.
 func (t *holders) lose(id Holder) {
 	t.rows[id].count--
 	t.share.Give(t.gone)
 	t.release(id)
 }
 
-// Has is how many chunks a holder has, and a sum of them that is the same in every index in which it has the same.
+// Has returns the number of chunks of a holder, and a checksum that is equal in every index in which the holder has
+// the same chunks.
 func (x *Index) Has(id Holder) (chunks int, sum uint64) {
 	h := x.live(id)
 	return h.count, h.sum

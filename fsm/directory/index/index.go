@@ -2,33 +2,43 @@ package index
 
 import "math/bits"
 
-// Limits of an index.
+// Limits bounds an index.
 type Limits struct {
-	Chunks  int // of all holders together: the same chunk at two of them counts twice
-	Holders int // at most HoldersMost, those counted that are not swept away yet
-	Groups  int // of holders, each of which has no more than it leaves, of places and of chunks
-	OfChunk int // holders of one chunk
+	// Chunks limits the chunks of all holders together: a chunk of two holders counts twice.
+	Chunks int
+	// Holders limits the holders, including retired holders that are not swept away yet. At most HoldersMost.
+	Holders int
+	// Groups is the number of groups of holders. No group takes more holders or chunks than remain free for further
+	// groups.
+	Groups  int
+	OfChunk int // holders of a chunk
 }
 
-// Index remembers who holds which chunk.
+// Index stores which holder has which chunk.
 type Index struct {
-	limits   Limits `snap:"share"`
-	deepest  uint8  `snap:"share"` // segments; it would take the seed to have more rows than others at that depth
+	limits Limits `snap:"share"`
+	// deepest is the depth at which segments are not split any more. Only somebody with knowledge of the seed could
+	// direct more rows than usual to a segment of this depth.
+	deepest  uint8 `snap:"share"`
 	hider    hider
 	depth    uint8
 	segments []segment
-	table    []uint32 // by the first bits of a place, as many as depth: its segment
-	rows     int
-	blocks   blocks
-	holders  holders
-	sweep    sweep
+	// table maps the first depth bits of a place to the number of the segment.
+	table   []uint32
+	rows    int
+	blocks  blocks
+	holders holders
+	sweep   sweep
 
-	run    []uint16 `snap:"scratch"` // by holder: how much of a prefix it has
-	groups []int32  `snap:"scratch"` // how many holders of a row each has; zeros but while it is looked at
-	seen   uint64   `snap:"scratch"` // of what was loaded early, so that it is loaded
+	// run is, for each holder, the number of chunks of the looked-up prefix that the holder has.
+	run []uint16 `snap:"scratch"`
+	// groups counts, for each group, the holders of the row under examination. Between uses all counts are 0.
+	groups []int32 `snap:"scratch"`
+	// seen stores values that fetch loads in advance, so that the compiler cannot remove the loads.
+	seen uint64 `snap:"scratch"`
 }
 
-// New returns an index in which nobody has anything. The seed is a secret.
+// New returns an empty index. The seed must be kept secret.
 func New(l Limits, seed uint64) Index {
 	return Index{
 		limits: l, deepest: uint8(bits.Len(uint(l.Chunks/slotsMost))) + 4, hider: newHider(seed),
@@ -37,22 +47,23 @@ func New(l Limits, seed uint64) Index {
 	}
 }
 
-// Outcome is what came of Add and Remove.
+// Outcome is the result of Add and Remove.
 type Outcome uint8
 
-// Outcomes.
+// The outcomes.
 const (
 	Changed Outcome = iota
-	Already         // it was so
-	Crowded         // the chunk has as many holders as it may, and no group has it more often than this holder's; or
-	//                 this is one more than the holder's group may have
+	Already         // nothing had to be changed
+	// Crowded: the chunk has as many holders as it may have, and no group has the chunk more often than the group of
+	// this holder will; or the group of this holder has as many chunks as it may have.
+	Crowded
 )
 
 func (x *Index) segmentOf(place uint64) *segment {
 	return &x.segments[x.table[place>>(perWord-x.depth)]]
 }
 
-// Add notes that a holder has a chunk.
+// Add records that a holder has a chunk.
 func (x *Index) Add(id Holder, hash uint64) Outcome {
 	h := x.live(id)
 	place := x.hider.hide(hash, h.rank)
@@ -79,10 +90,11 @@ func (x *Index) Add(id Holder, hash uint64) Outcome {
 	return Changed
 }
 
-// addTo does so where others have it.
+// addTo adds a holder to an existing row. If the row is full, addTo makes room by removing retired holders, and then
+// by displacing a holder of another group.
 func (x *Index) addTo(row *slot, id Holder, hash uint64) Outcome {
 	ids, what := x.blocks.join(row.ids, id, x.limits.OfChunk)
-	if what == crowded { // Those that are gone make room.
+	if what == crowded { // Retired holders make room.
 		ids, what = x.blocks.join(x.sift(ids), id, x.limits.OfChunk)
 	}
 	if what == crowded && x.displace(&ids, id, hash) {
@@ -100,8 +112,9 @@ func (x *Index) addTo(row *slot, id Holder, hash uint64) Outcome {
 	return Changed
 }
 
-// displace takes a chunk from a holder of the group that has it most often, if that is more often than the group of id
-// will: so no group keeps others from being found with a chunk. It looks at all that have it, [Limits.OfChunk] at most.
+// displace removes a chunk from a holder of the group that has the chunk most often, if this is more often than the
+// group of id will have the chunk. So no group can prevent a holder of another group from being found with a chunk.
+// The result says whether a holder was removed. displace examines all holders of the row, at most [Limits.OfChunk].
 func (x *Index) displace(ids *uint64, id Holder, hash uint64) bool {
 	if x.groups == nil {
 		x.groups = make([]int32, x.limits.Groups)
@@ -124,7 +137,7 @@ func (x *Index) displace(ids *uint64, id Holder, hash uint64) bool {
 	return true
 }
 
-// each calls f with each holder of a row.
+// each calls f for each holder of a row.
 func (x *Index) each(ids uint64, f func(Holder)) {
 	if !chained(ids) {
 		for ; ids != 0; ids >>= idBits {
@@ -156,7 +169,7 @@ func (x *Index) count(id Holder, hash uint64) {
 	x.holders.share.Take(h.group)
 }
 
-// Remove notes that a holder has a chunk no more.
+// Remove records that a holder does not have a chunk any more.
 func (x *Index) Remove(id Holder, hash uint64) Outcome {
 	h := x.live(id)
 	place := x.hider.hide(hash, h.rank)
@@ -177,16 +190,17 @@ func (x *Index) Remove(id Holder, hash uint64) Outcome {
 	return Changed
 }
 
-// Figures of an index.
+// Figures counts the contents of an index.
 type Figures struct {
-	Rows    int // hashes, each counted once for each rank
-	Chunks  int // of all holders, those counted that are not swept away yet
-	Retired int // of these, of holders that are retired
+	Rows int // hashes, each counted once for each rank
+	// Chunks counts the chunks of all holders, including chunks that are not swept away yet.
+	Chunks  int
+	Retired int // chunks, among these, of retired holders
 	Holders int
-	Bytes   int // of memory
+	Bytes   int // memory in use
 }
 
-// Figures counts.
+// Figures returns the current counts.
 func (x *Index) Figures() Figures {
 	f := Figures{
 		Rows: x.rows, Chunks: x.holders.share.All(), Retired: x.holders.share.Of(x.holders.gone), Holders: x.holders.used,

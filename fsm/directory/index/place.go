@@ -6,9 +6,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/prng"
 )
 
-// A hider turns a hash and a rank into the place of their row: a keyed order of all numbers of 64 bits. It is a Feistel
-// network, each round of which changes one half by a keyed function of the other, which could be undone. So two hashes
-// of one rank never become one. Of two ranks they may, once in 2^64: then an answer is wrong, which costs a miss.
+// A hider encrypts a hash and a rank to the place of their row: a keyed permutation of the 64-bit numbers. It is a
+// Feistel network, in which each round changes a half by a keyed function of the unchanged half, so that the round
+// could be inverted. Therefore two hashes of the same rank never have the same place. Hashes of two ranks may have
+// the same place with a probability of 2^-64; then an answer is wrong, which costs a cache miss.
 type hider struct {
 	keys [4]uint64
 	rank uint64
@@ -28,13 +29,13 @@ func fold(x uint64) uint64 {
 	return hi ^ lo
 }
 
-// of is the key of a rank, for hide.
+// of returns the key of a rank, for hide.
 func (k *hider) of(rank uint32) uint64 {
 	hi, lo := bits.Mul64(k.rank^uint64(rank)<<16, 0xD1B54A32D192ED03)
 	return (hi ^ lo) * 0xBF58476D1CE4E5B9
 }
 
-// hide is the place of a hash.
+// hide returns the place of a hash. The argument rank is a key that of returned.
 func (k *hider) hide(hash, rank uint64) uint64 {
 	hash ^= rank
 	l, r := uint32(hash>>32), uint32(hash)
@@ -45,7 +46,8 @@ func (k *hider) hide(hash, rank uint64) uint64 {
 	return uint64(l)<<32 | uint64(r)
 }
 
-// sumOf is what a chunk adds to the sum of its holder: no secret, so that sums of several directories can be compared.
+// sumOf returns the contribution of a chunk to the checksum of a holder. The function is not keyed, so that the
+// checksums of several directories can be compared.
 func sumOf(hash uint64) uint64 {
 	s := prng.New(hash)
 	return s.Next()

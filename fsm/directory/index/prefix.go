@@ -9,14 +9,16 @@ type Hit struct {
 // PrefixMost is the longest prefix that is looked up.
 const PrefixMost = 1<<16 - 1
 
-// ahead is how many hashes are looked up side by side: their rows come from memory at the same time.
+// ahead is the number of hashes that are looked up side by side, so that their rows are loaded from memory
+// concurrently.
 const ahead = 32
 
-// perLine are the slots in one line of a cache. A row stands in that of its home or in the next one, mostly.
+// perLine is the number of slots in a cache line. Most rows stand in the line of their home or in the next line.
 const perLine = 4
 
-// Prefix appends to hits who has the first of these chunks of a rank, and how many of them without a gap: holders that
-// are shown, and not those of but. There are no more than the limit for one chunk.
+// Prefix appends to hits the holders that have the first of these chunks of a rank, and the number of chunks that
+// each has without a gap. Hidden and retired holders are excluded, and so are the holders of the owner but. The
+// number of hits is at most [Limits.OfChunk]. At most PrefixMost hashes are examined.
 func (x *Index) Prefix(rank uint32, hashes []uint64, but int, hits []Hit) []Hit {
 	if len(x.run) < len(x.holders.rows) {
 		x.run = make([]uint16, len(x.holders.rows)+len(x.holders.rows)/4)
@@ -31,7 +33,7 @@ func (x *Index) Prefix(rank uint32, hashes []uint64, but int, hits []Hit) []Hit 
 			hits = x.begin(rows[0], but, hits)
 		}
 		for i := range part {
-			// Who has all before this one, and this one, has one more.
+			// A holder with all chunks before this hash and with this chunk has a further chunk.
 			if from+i > 0 && !x.carry(rows[i], uint16(from+i)) || len(hits) == begin {
 				return x.end(hits, begin)
 			}
@@ -40,8 +42,8 @@ func (x *Index) Prefix(rank uint32, hashes []uint64, but int, hits []Hit) []Hit 
 	return x.end(hits, begin)
 }
 
-// fetch looks up the rows of some hashes: 0 where there is none. Each loop begins all its loads before the next one
-// needs the first of them, and none but the last two decides anything by what it loads.
+// fetch looks up the rows of some hashes, 0 where there is none. Each loop starts all of the loop's loads before the
+// next loop needs the first of them. Only the last two loops branch on loaded values.
 func (x *Index) fetch(hashes []uint64, key uint64, rows *[ahead]uint64) {
 	var places [ahead]uint64
 	var in [ahead]*segment
@@ -73,7 +75,7 @@ func (x *Index) fetch(hashes []uint64, key uint64, rows *[ahead]uint64) {
 	x.seen = seen
 }
 
-// begin finds who has the first chunk.
+// begin appends the holders of the first chunk to hits.
 func (x *Index) begin(ids uint64, but int, hits []Hit) []Hit {
 	try := func(id Holder) {
 		if h := &x.holders.rows[id]; h.state == shown && h.of != but {
@@ -98,7 +100,8 @@ func (x *Index) begin(ids uint64, but int, hits []Hit) []Hit {
 	return hits
 }
 
-// carry notes who of those that have so many chunks has the next one, and says whether anybody has.
+// carry extends the run of each holder that has had all chunks so far and has the next chunk. The result says whether
+// there is a holder of this kind.
 func (x *Index) carry(ids uint64, had uint16) bool {
 	any, run := false, x.run
 	if !chained(ids) {
@@ -124,7 +127,7 @@ func (x *Index) carry(ids uint64, had uint16) bool {
 	return any
 }
 
-// end fills the hits from begin on, and leaves nothing behind.
+// end fills in the chunk counts of the hits from begin on, and resets the runs.
 func (x *Index) end(hits []Hit, begin int) []Hit {
 	for i := begin; i < len(hits); i++ {
 		h := &hits[i]

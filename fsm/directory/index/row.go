@@ -1,7 +1,8 @@
 package index
 
-// The holders of a row are a word: four numbers of 16 bits, the first ones in use and the others 0; or, where the
-// lowest is many, how many there are and the number of the first block.
+// The holders of a row are stored in a word. Up to four holders are stored as four numbers of 16 bits, followed by
+// zeros. For more holders the lowest number is many, the second is the number of holders, and the upper half of the
+// word is the number of the first block.
 
 const (
 	many    = 0xFFFF
@@ -16,19 +17,19 @@ func chainLen(ids uint64) int         { return int(ids >> idBits & idMask) }
 func chainHead(ids uint64) uint32     { return uint32(ids >> 32) }
 func chain(n int, head uint32) uint64 { return many | uint64(n)<<idBits | uint64(head)<<32 }
 
-// inHead is how many of n holders are in the first block.
+// inHead returns how many of n holders are in the first block.
 func inHead(n int) int { return (n-1)%blockIDs + 1 }
 
-// An answer is what came of adding or removing a holder.
+// An answer is the result of adding a holder to a row or removing a holder.
 type answer uint8
 
 const (
 	changed answer = iota
-	already        // it was so
-	crowded        // the row has as many holders as it may
+	already        // nothing had to be changed
+	crowded        // the row has as many holders as it may have
 )
 
-// join adds a holder to a row of at most so many.
+// join adds a holder to a row that may have at most most holders. It returns the new word of the row.
 func (b *blocks) join(ids uint64, id Holder, most int) (uint64, answer) {
 	if !chained(ids) {
 		for lane := 0; lane < perWord; lane += idBits {
@@ -68,7 +69,7 @@ func (b *blocks) join(ids uint64, id Holder, most int) (uint64, answer) {
 	return chain(n+1, head), changed
 }
 
-// find says in which block of a chain a holder is, and where there; 0: in none.
+// find returns the block of a chain that contains a holder, and the position in the block; number is 0 if none does.
 func (b *blocks) find(ids uint64, id Holder) (number uint32, at int) {
 	in := inHead(chainLen(ids))
 	for number = chainHead(ids); number != 0; number, in = b.at(number).next, blockIDs {
@@ -81,7 +82,7 @@ func (b *blocks) find(ids uint64, id Holder) (number uint32, at int) {
 	return 0, 0
 }
 
-// holds says whether a holder is in a row.
+// holds reports whether a row contains a holder.
 func (b *blocks) holds(ids uint64, id Holder) bool {
 	if chained(ids) {
 		number, _ := b.find(ids, id)
@@ -95,7 +96,7 @@ func (b *blocks) holds(ids uint64, id Holder) bool {
 	return false
 }
 
-// leave takes a holder out of a row.
+// leave removes a holder from a row. It returns the new word of the row.
 func (b *blocks) leave(ids uint64, id Holder) (uint64, answer) {
 	if !chained(ids) {
 		for lane := 0; lane < perWord; lane += idBits {
@@ -112,13 +113,13 @@ func (b *blocks) leave(ids uint64, id Holder) (uint64, answer) {
 	return b.short(b.cut(ids, number, at)), changed
 }
 
-// drop takes the number at a lane out, and moves those above it down.
+// drop removes the number at a lane, and moves the numbers above it down.
 func drop(ids uint64, lane int) uint64 {
 	below := uint64(1)<<lane - 1
 	return ids&below | ids>>idBits&^below
 }
 
-// cut takes one holder out of a chain: the last one of the first block gets its place.
+// cut removes a holder from a chain. The last holder of the first block takes the free position.
 func (b *blocks) cut(ids uint64, number uint32, at int) uint64 {
 	n, head := chainLen(ids), chainHead(ids)
 	first := b.at(head)
@@ -132,14 +133,15 @@ func (b *blocks) cut(ids uint64, number uint32, at int) uint64 {
 	return chain(n-1, head)
 }
 
-// short is a chain, or if four are left or fewer, what they are in a slot.
+// short returns the chain unchanged if more than four holders are left. Otherwise short converts the chain to a word
+// without blocks.
 func (b *blocks) short(ids uint64) uint64 {
 	n, head := chainLen(ids), chainHead(ids)
 	if n > inSlot {
 		return ids
 	}
 	word := uint64(0)
-	if head != 0 { // The last cut may have given it.
+	if head != 0 { // Otherwise the last cut has freed the block.
 		for lane, id := range b.at(head).ids[:n] {
 			word |= uint64(id) << (lane * idBits)
 		}

@@ -2,15 +2,16 @@ package index
 
 import "math/bits"
 
-// A slot is a row, or empty when nobody holds it.
+// A slot contains a row; without a holder the slot is empty.
 type slot struct {
 	place uint64
 	ids   uint64
 }
 
-// Sizes of a segment. The first one of an index begins small, so that an index of a few rows takes little; the halves
-// of one that is split begin with three quarters of the largest. A segment is full when 13 of 16 of its slots are rows.
-// So large ones take 20 to 30 bytes for a row, and few rows stand far from their homes.
+// Sizes of a segment. The first segment of an index begins small, so that an index with few rows takes little memory.
+// The halves of a split segment begin with three quarters of the largest size. A segment is full when 13 of 16 slots
+// contain rows. With these sizes a row of a large segment takes 20 to 30 bytes, and few rows stand far from their
+// homes.
 const (
 	slotsFirst = 16
 	slotsSplit = 3072
@@ -18,17 +19,18 @@ const (
 	fullOf16   = 13
 )
 
-// A segment has all rows whose places begin with the same bits, as many as its depth, in their order. A row stands in
-// the slot that its place names (home) or behind it, with no empty slot between.
+// A segment contains, in sorted order, all rows with places that begin with the same depth bits. A row stands in the
+// slot that its place selects (its home) or behind that slot, with no empty slot in between.
 type segment struct {
 	slots []slot
-	homes uint32 // slots that places name; the last ones are only for rows that were pushed behind
+	// homes is the number of slots that can be homes. The remaining slots at the end hold rows that were displaced.
+	homes uint32
 	rows  uint32
-	most  uint32 // rows, before it is split
+	most  uint32 // rows at which the segment is split
 	depth uint8
 }
 
-// newSegment returns one of so many slots.
+// newSegment returns an empty segment with the given number of slots.
 func newSegment(slots int, depth uint8) segment {
 	return segment{
 		slots: make([]slot, slots), homes: uint32(slots - max(1, slots/64)), most: uint32(slots / 16 * fullOf16),
@@ -41,13 +43,13 @@ func (s *segment) home(place uint64) int {
 	return int(hi)
 }
 
-// full says whether one row more is too much. One of the deepest takes what comes.
+// full reports whether the segment has no room for a further row. A segment of the deepest level takes any number.
 func (s *segment) full(deepest uint8) bool { return s.rows >= s.most && s.depth < deepest }
 
-// seek finds the first slot that is empty or whose place is no smaller.
+// seek returns the first slot, from the home of the place on, that is empty or contains a place that is not smaller.
 func (s *segment) seek(place uint64) int { return s.from(s.home(place), place) }
 
-// from does so from the home of the place on.
+// from is like seek, for a place with the known home at.
 func (s *segment) from(at int, place uint64) int {
 	for at < len(s.slots) && s.slots[at].ids != 0 && s.slots[at].place < place {
 		at++
@@ -55,18 +57,18 @@ func (s *segment) from(at int, place uint64) int {
 	return at
 }
 
-// has says whether a slot that seek found is the row of that place.
+// has reports whether the slot at, as returned by seek, contains the row of the place.
 func (s *segment) has(at int, place uint64) bool {
 	return at < len(s.slots) && s.slots[at].ids != 0 && s.slots[at].place == place
 }
 
-// insert makes room for a row at a slot that seek found, and pushes those behind it on.
+// insert puts a row into the slot at, as returned by seek, and moves the rows behind that slot by a slot.
 func (s *segment) insert(at int, row slot) {
 	free := at
 	for free < len(s.slots) && s.slots[free].ids != 0 {
 		free++
 	}
-	if free == len(s.slots) { // More rows were pushed behind the last home than usual.
+	if free == len(s.slots) { // More rows than usual were displaced behind the last home.
 		s.slots = append(s.slots, slot{})
 	}
 	copy(s.slots[at+1:free+1], s.slots[at:free])
@@ -74,7 +76,7 @@ func (s *segment) insert(at int, row slot) {
 	s.rows++
 }
 
-// remove takes the row at a slot out, and moves those behind it nearer to their homes.
+// remove deletes the row in a slot, and moves the rows behind that slot nearer to their homes.
 func (s *segment) remove(at int) {
 	next := at + 1
 	for next < len(s.slots) && s.slots[next].ids != 0 && s.home(s.slots[next].place) < next {
@@ -85,7 +87,7 @@ func (s *segment) remove(at int) {
 	s.rows--
 }
 
-// fill sets rows, which are in order and stand elsewhere, into a segment that is empty.
+// fill copies sorted rows of another segment into an empty segment.
 func (s *segment) fill(rows []slot) {
 	at := 0
 	for _, r := range rows {

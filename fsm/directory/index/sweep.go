@@ -1,20 +1,20 @@
 package index
 
-// A sweep goes through all rows in the order of their places, so it does not matter which of them move meanwhile: what
-// is before it was looked at, and nobody who is retired comes to a row.
+// A sweep is the position in a pass over all rows in the order of their places. Rows may move meanwhile without harm:
+// all rows before the position have been examined, and a retired holder is never added to a row.
 type sweep struct {
-	at    uint64 // the first place that was not looked at
-	again bool   // somebody was retired since it was at 0
+	at    uint64 // first place that has not been examined
+	again bool   // a holder was retired since the position was 0
 }
 
-// looks are as many slots as cost what one row does.
+// looks is the number of slots whose examination costs as much as a row.
 const looks = 16
 
-// Retired says whether there is anything to sweep.
+// Retired reports whether there is anything to sweep away.
 func (x *Index) Retired() bool { return x.holders.share.Of(x.holders.gone) > 0 }
 
-// Sweep looks at so many rows, of which each block counts as one more and empty slots as a part of one, and takes away
-// what retired holders had. It says whether anything is left to do.
+// Sweep examines rows and removes the chunks of retired holders. Each block counts as a row, and empty slots count as
+// a fraction of a row. Sweep reports whether work is left.
 func (x *Index) Sweep(rows int) bool {
 	for rows > 0 && x.Retired() {
 		rows = x.sweepOne(x.segmentOf(x.sweep.at), rows)
@@ -29,14 +29,15 @@ func (x *Index) Sweep(rows int) bool {
 	return x.Retired()
 }
 
-// sweepOne goes on in one segment, and says how many rows are left to look at. Where rows go, those behind them move
-// up, also those that are not looked at any more, until one stands at its home.
+// sweepOne continues the sweep in one segment, and returns the number of rows that are left to examine. When rows are
+// removed, the rows behind them move up, including rows that are not examined in this call, until a row stands at the
+// home slot.
 func (x *Index) sweepOne(s *segment, rows int) int {
 	end := (x.sweep.at>>(perWord-s.depth) + 1) << (perWord - s.depth)
 	from := s.seek(x.sweep.at)
 	for at, to, left := from, from, false; ; at++ {
 		if at == len(s.slots) {
-			if left { // Some rows at the end have only moved up.
+			if left { // Rows at the end were moved but not examined.
 				return 0
 			}
 			x.sweep.at = end
@@ -64,7 +65,7 @@ func (x *Index) sweepOne(s *segment, rows int) int {
 	}
 }
 
-// blocksOf is how many blocks a row has.
+// blocksOf returns the number of blocks of a row.
 func (x *Index) blocksOf(ids uint64) int {
 	if !chained(ids) {
 		return 0
@@ -74,7 +75,7 @@ func (x *Index) blocksOf(ids uint64) int {
 
 func (x *Index) retired(id Holder) bool { return x.holders.rows[id].state == retired }
 
-// sift takes those out of a row that are retired.
+// sift removes the retired holders from a row. It returns the new word of the row.
 func (x *Index) sift(ids uint64) uint64 {
 	if chained(ids) {
 		return x.siftChain(ids)
@@ -108,7 +109,7 @@ func (x *Index) siftChain(ids uint64) uint64 {
 			ids = x.blocks.cut(ids, number, at)
 			x.holders.lose(id)
 			if first {
-				in-- // Its own last one came to this place, or it is gone.
+				in-- // The last holder of this block took the position, or there is none left.
 			}
 		}
 		number = next

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Alone is a registrar and its lookups without a rank: it has the tables that they need, and finds whose a completion
-// is.
+// Alone runs a Registrar and its Lookups outside a rank: it contains the timers, requests and connections that both
+// need, and passes each completion to its owner.
 type Alone struct {
 	Registrar Registrar
 	Lookups   Lookups
@@ -20,14 +20,14 @@ type Alone struct {
 	conns  kernel.Conns
 }
 
-// Owners of what Alone asks for; the configuration's are of no account.
+// Owners of completions and deadlines in Alone. The owners in the configuration are ignored.
 const (
 	ownRegistrar kernel.Owner = 1 + iota
 	ownLookups
 )
 
-// Emptied is one that is known nowhere, in the memory of a, which is not used any more. The configuration must pass its
-// Check.
+// Emptied returns an Alone that is not registered anywhere, and reuses the memory of a. The old a must not be used
+// any more. The configuration must pass its Check.
 func (a *Alone) Emptied(c Config) Alone {
 	c.Owner, c.Asker = ownRegistrar, ownLookups
 	need := c.Need().And(c.Asks())
@@ -38,12 +38,12 @@ func (a *Alone) Emptied(c Config) Alone {
 	}
 }
 
-// Env is what a step shares.
+// Env returns the environment of a step.
 func (a *Alone) Env(now effects.Time, out *effects.Effects) env.Env {
 	return env.Env{Now: now, Out: out, Timers: &a.timers, Corrs: &a.corrs, Conns: &a.conns}
 }
 
-// Deadline is when it wants a Tick: at once, to begin.
+// Deadline returns the instant of the next Tick. Before the first step a Tick is due at once.
 func (a *Alone) Deadline() (effects.Time, bool) {
 	if !a.begun {
 		return 0, true
@@ -51,7 +51,7 @@ func (a *Alone) Deadline() (effects.Time, bool) {
 	return a.timers.Next()
 }
 
-// Step takes an event, ends what has no time left, and tells what has changed in the store.
+// Step handles an event and the deadlines that are due, and reports the changes of the store.
 func (a *Alone) Step(v *env.Env, s *store.Store, ev effects.Event) {
 	if !a.begun {
 		a.begun = true
@@ -70,10 +70,10 @@ func (a *Alone) Step(v *env.Env, s *store.Store, ev effects.Event) {
 		if ref := a.conns.Find(x.Conn); ref.Owner != kernel.OwnerNone {
 			a.hears(v, s, ref, ev)
 		}
-	default: // A tick, or a command of who owns it.
+	default: // Ticks, and commands of the owner.
 	}
-	// What becomes due meanwhile is for the next step. A step takes a deadline of each directory and lookup at the most:
-	// 64, and [Config.Questions].
+	// Deadlines that become due meanwhile wait for the next step. A step handles at most a deadline of each directory
+	// and of each lookup: 64, plus [Config.Questions].
 	for range a.timers.Len() {
 		ref, ok := a.timers.Pop(v.Now)
 		if !ok {
@@ -104,7 +104,7 @@ func (a *Alone) hears(v *env.Env, s *store.Store, ref kernel.Ref, ev effects.Eve
 	}
 }
 
-// Tables shows how full its tables are.
+// Tables reports the sizes of the tables.
 func (a *Alone) Tables(visit table.Visit) {
 	a.Lookups.Tables(visit)
 	visit("outstanding", a.corrs.Len(), table.Empty)

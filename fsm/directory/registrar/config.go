@@ -8,60 +8,76 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Directory is where one listens.
+// A Directory contains the addresses of a directory.
 type Directory struct {
-	Asks  effects.Addr // questions: LMCache's controller_reply_url
-	Feed  effects.Addr // what nobody answers: its controller_pull_url
-	Plain bool         // a controller of LMCache's: it knows no fields of ours, and counts gaps without asking for more
+	Asks effects.Addr // for requests: LMCache's controller_reply_url
+	Feed effects.Addr // for messages without a reply: LMCache's controller_pull_url
+	// Plain says that the directory is a controller of LMCache. Such a controller does not know the fields of
+	// kvferry, and counts gaps without requesting a full sync.
+	Plain bool
 }
 
-// A Worker is who is made known, and who asks.
+// A Worker is the identity of the worker that is registered and that sends lookups.
 type Worker struct {
-	Instance    string
-	Rank        uint32
-	IP          string // with Port, where a controller's requests would be taken
-	Port        uint16
-	URL         string // host:port where peers begin; empty: none can reach it, and nobody is told of it
-	Location    string // what the store is called: LMCache's name of the backend
+	Instance string
+	Rank     uint32
+	// IP and Port are the address at which requests of a controller would be accepted.
+	IP   string
+	Port uint16
+	// URL is the host:port at which peers connect first. Empty: peers cannot reach the worker, and lookups do not
+	// return it.
+	URL string
+	// Location is the name of the store: LMCache's name of the backend.
+	Location    string
 	Incarnation effects.Incarnation
 }
 
-// Config is what a registrar and its lookups go by. [Default] has values for each field but the first four.
+// Config configures a registrar and its lookups. [Default] sets every field except the first five.
 type Config struct {
-	Owner       kernel.Owner // by whom completions and deadlines of the Registrar are found
-	Asker       kernel.Owner // likewise of Lookups
+	Owner       kernel.Owner // owner of the completions and deadlines of the Registrar
+	Asker       kernel.Owner // owner of the completions and deadlines of Lookups
 	Worker      Worker
 	Directories []Directory
-	Seed        uint64 // a secret: of names of syncs, delays, and which directory is asked first
-	Wire        protocol.Limits
+	// Seed is a secret from which the ids of syncs, delays and the choice of the first directory for a lookup are
+	// derived.
+	Seed uint64
+	Wire protocol.Limits
 
-	Patience               effects.Duration // with an answer
-	BackoffMin, BackoffMax effects.Duration // before a connection that failed is opened again
-	Beat                   effects.Duration // between heartbeats
-	BeatsLost              uint32           // without an answer, after which it registers anew
-	Report                 effects.Duration // how long operations wait for more of them
-	Operations             int              // in one report
-	Leave                  effects.Duration // for deregistering
+	Patience effects.Duration // timeout of a request
+	// BackoffMin and BackoffMax bound the delay before a failed connection is opened again.
+	BackoffMin, BackoffMax effects.Duration
+	Beat                   effects.Duration // time between heartbeats
+	// BeatsLost is the number of consecutive heartbeats without a reply after which the worker registers again.
+	BeatsLost  uint32
+	Report     effects.Duration // time for which operations are collected before a report
+	Operations int              // operations in a report
+	Leave      effects.Duration // time limit for deregistering
 
-	SyncEvery  effects.Duration // from the begin of one full sync to the next, doubled while they fail
-	SyncMost   effects.Duration // and never more than that
-	SyncPause  effects.Duration // between two batches
-	SyncBatch  int              // slots of the store that one batch tells of
-	SyncPoll   effects.Duration // from a sync's end to the question how far it is, and from one to the next
-	SyncPolls  uint32           // then it is begun anew
-	SyncMissed int              // batches that are told again at a time
+	// SyncEvery is the minimum time from the begin of a full sync to the begin of the next. It is doubled for each
+	// consecutive failure, up to SyncMost.
+	SyncEvery effects.Duration
+	SyncMost  effects.Duration
+	SyncPause effects.Duration // time between two batches
+	SyncBatch int              // slots of the store in a batch
+	// SyncPoll is the time from the end of a sync to the first status request, and between status requests.
+	SyncPoll   effects.Duration
+	SyncPolls  uint32 // status requests after which the sync is begun again
+	SyncMissed int    // missing batches that are sent again at a time
 
-	Questions int    // lookups at a time
-	Window    uint16 // of these at one directory without an answer; one of LMCache's gets one
-	Prefix    int    // chunks in one
-	Holders   int    // in an answer
-	Tries     int    // directories that are asked, one after the other
-	Asking    effects.Duration
-	Keep      effects.Duration // how long an answer that names holders is given again; 0: never
-	Kept      int              // answers
+	Questions int // lookups in progress at a time
+	// Window limits the requests in flight to a directory; a plain directory receives a single request at a time.
+	Window  uint16
+	Prefix  int // chunks in a lookup
+	Holders int // holders in a reply
+	Tries   int // directories that are asked in turn
+	// Asking is the timeout for the reply of a directory to a lookup.
+	Asking effects.Duration
+	// Keep is the time for which a reply that names holders is reused for the same lookup; 0: never.
+	Keep effects.Duration
+	Kept int // replies that are kept for reuse
 }
 
-// Default has what LMCache's workers have, where they have it.
+// Default returns the values of LMCache's workers where these have a corresponding setting.
 func Default() Config {
 	return Config{
 		Wire:     protocol.DefaultLimits(),
@@ -74,10 +90,10 @@ func Default() Config {
 	}
 }
 
-// DirectoriesMost is how many directories can be listed.
+// DirectoriesMost is the maximum number of directories.
 const DirectoriesMost = 64
 
-// Check says what is wrong with it.
+// Check returns an error that names the first invalid field.
 func (c *Config) Check() error {
 	w := &c.Worker
 	switch {
@@ -160,22 +176,22 @@ func (c *Config) checkTimes() error {
 	return nil
 }
 
-// Need is what the registrar may have outstanding at a time, and Asks what lookups may.
+// Need returns the number of deadlines and requests that a registrar may have outstanding.
 func (c *Config) Need() kernel.Need {
 	n := len(c.Directories)
 	return kernel.Need{Deadlines: n, Limits: effects.Limits{Sends: lines * n}}
 }
 
-// Asks is what lookups may have outstanding at a time.
+// Asks returns the number of deadlines and requests that lookups may have outstanding.
 func (c *Config) Asks() kernel.Need {
 	n := len(c.Directories)
 	return kernel.Need{Deadlines: n + c.Questions, Limits: effects.Limits{Sends: n * int(max(c.Window, 1))}}
 }
 
-// Conns is how many connections are open at a time, of both.
+// Conns returns the number of connections that a registrar and its lookups may have open together.
 func (c *Config) Conns() int { return (lines + 1) * len(c.Directories) }
 
-// Longest is how long a lookup lasts at the most.
+// Longest returns the maximum duration of a lookup.
 func (c *Config) Longest() effects.Duration {
 	return effects.Duration(min(c.Tries, len(c.Directories))) * c.Asking
 }

@@ -12,8 +12,9 @@ import (
 
 // Kinds of completions of lookups.
 const (
-	kindDesk   uint8 = iota + 1 // its connection; the subject is which desk
-	kindLookup                  // an answer, or the end of patience with it; Attempt is which desk
+	kindDesk uint8 = iota + 1 // a connection; the subject is the desk
+	// A reply to a question, or the timeout of a question; Attempt is the desk.
+	kindLookup
 )
 
 func (l *Lookups) deskRef(n int) kernel.Ref {
@@ -24,8 +25,8 @@ func (l *Lookups) askRef(h table.Handle, n int) kernel.Ref {
 	return kernel.Ref{Owner: l.cfg.Asker, Kind: kindLookup, Subject: h, Attempt: uint64(n + 1)}
 }
 
-// next has a question wait at the next desk, or ends it if there is none: then no directory can be asked now. Those
-// that cannot be reached just now are passed over.
+// next queues a question at the next directory. If no directory is left or available, or [Config.Tries] is exhausted,
+// the question ends without holders. Directories in backoff are skipped.
 func (l *Lookups) next(v *env.Env, h table.Handle) {
 	q := l.rows.Get(h)
 	n := -1
@@ -47,8 +48,8 @@ func (l *Lookups) next(v *env.Env, h table.Handle) {
 	l.pump(v, n)
 }
 
-// choose is the desk that a question goes to: that with the most weight for its first chunk, of those that it has not
-// tried and that are not left alone; -1: there is none.
+// choose returns the desk for a question: of the desks that the question has not tried and that are not in backoff,
+// the desk with the greatest weight for the first chunk. It returns -1 if there is none.
 func (l *Lookups) choose(now effects.Time, q *question) int {
 	best, most := -1, uint64(0)
 	for n := range l.desks {
@@ -64,7 +65,7 @@ func (l *Lookups) choose(now effects.Time, q *question) int {
 	return best
 }
 
-// window is how many questions a desk takes at a time.
+// window returns the number of requests that may be in flight to a directory.
 func (l *Lookups) window(n int) uint16 {
 	if l.cfg.Directories[n].Plain {
 		return 1
@@ -72,7 +73,7 @@ func (l *Lookups) window(n int) uint16 {
 	return l.cfg.Window
 }
 
-// pump asks what waits at a desk.
+// pump sends the questions that wait at a desk, or opens the connection.
 func (l *Lookups) pump(v *env.Env, n int) {
 	d := &l.desks[n]
 	for h := d.waiting.Front(); h != 0; h = d.waiting.Front() {
@@ -93,7 +94,7 @@ func (l *Lookups) pump(v *env.Env, n int) {
 	}
 }
 
-// Step takes a completion.
+// Step handles a completion or the loss of a connection.
 func (l *Lookups) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
 	n := int(ref.Subject.Slot())
 	if ref.Kind == kindLookup {
@@ -124,7 +125,8 @@ func (l *Lookups) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Due ends the patience of a question with its desk, which is left alone for a while if it was asked.
+// Due handles the timeout of a question at its directory. If the question was sent, the connection is closed, and the
+// directory is in backoff for a while.
 func (l *Lookups) Due(v *env.Env, ref kernel.Ref) {
 	q := l.rows.Get(ref.Subject)
 	q.timer = 0
@@ -136,14 +138,15 @@ func (l *Lookups) Due(v *env.Env, ref kernel.Ref) {
 	l.next(v, ref.Subject)
 }
 
-// close gives the connection of a desk up: nothing can come late by it. Who has asked there asks the next.
+// close closes the connection to a directory, so that no late reply can arrive. The questions there move to the next
+// directory.
 func (l *Lookups) close(v *env.Env, n int) {
 	l.desks[n].line.close(v, &l.pace)
 	l.scatter(v, n)
 }
 
-// scatter has all questions of a desk wait at others: in one step, each of [Config.Questions] at the most, of which 256
-// are the default. Each looks at every desk once.
+// scatter moves all questions of a desk to the next desks, in this step. At most [Config.Questions] (256 by default)
+// are moved, and each examines every desk once.
 func (l *Lookups) scatter(v *env.Env, n int) {
 	d := &l.desks[n]
 	for _, from := range [...]*table.List{&d.asked, &d.waiting} {
@@ -154,7 +157,8 @@ func (l *Lookups) scatter(v *env.Env, n int) {
 	}
 }
 
-// replied takes an answer. One that is no answer to a lookup is none: the next directory is asked.
+// replied handles a reply. If the message is not a reply to a lookup, the connection is closed and the next directory
+// is asked.
 func (l *Lookups) replied(v *env.Env, n int, h table.Handle, body []byte) {
 	m := &l.read
 	if m.Decode(body, &l.cfg.Wire) != nil {
@@ -163,7 +167,7 @@ func (l *Lookups) replied(v *env.Env, n int, h table.Handle, body []byte) {
 	}
 	l.desks[n].line.fails = 0
 	q := l.rows.Get(h)
-	if q == nil { // It was given up.
+	if q == nil { // The question was cancelled.
 		return
 	}
 	holders := l.holders(q)
@@ -173,7 +177,8 @@ func (l *Lookups) replied(v *env.Env, n int, h table.Handle, body []byte) {
 	l.end(v, h, effects.OK, holders)
 }
 
-// holders are those of an answer that can be: whom one can reach, and who has no more than was asked for.
+// holders returns the valid holders of a reply: those with a usable address, excluding the worker's own instance,
+// with hit counts limited to the number of requested chunks.
 func (l *Lookups) holders(q *question) (all []Holder) {
 	for i := range l.read.Holders {
 		x := &l.read.Holders[i]

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Step takes a completion, or the end of a connection.
+// Step handles a completion or the loss of a connection.
 func (r *Registrar) Step(v *env.Env, s *store.Store, ref kernel.Ref, ev effects.Event) {
 	i, k := int(ref.Subject.Slot()), int(ref.Kind)
 	d := &r.rows[i]
@@ -46,7 +46,7 @@ func (r *Registrar) Step(v *env.Env, s *store.Store, ref kernel.Ref, ev effects.
 	r.pump(v, s, i)
 }
 
-// lost gives a connection up, and what was under way on it.
+// lost closes a connection, and ends everything that was in flight on it.
 func (r *Registrar) lost(v *env.Env, i, k int, code effects.Code) {
 	d := &r.rows[i]
 	d.line[k].close(v, &r.pace)
@@ -54,7 +54,7 @@ func (r *Registrar) lost(v *env.Env, i, k int, code effects.Code) {
 	r.missed(i, k)
 }
 
-// missed ends what was under way on a line that is gone.
+// missed ends everything that was in flight on a lost line.
 func (r *Registrar) missed(i, k int) {
 	d, plain := &r.rows[i], r.cfg.Directories[i].Plain
 	switch k {
@@ -64,12 +64,12 @@ func (r *Registrar) missed(i, k int) {
 			d.sync.stage = syncWanted
 		}
 		if plain && d.phase == known && !r.beats(i) {
-			d.phase = absent // Nothing else would ever tell that it has begun anew.
+			d.phase = absent // No later message would show that the controller was restarted.
 		}
 	case feed:
 		d.posted = noPosting
 		if d.phase == known && (d.sync.stage > syncAsked || plain && d.spoken() && d.sync.stage == noSync) {
-			// What was told of it may come behind what is told from now on.
+			// Batches of the sync may arrive after messages that are sent from now on.
 			d.sync.stage = syncWanted
 		}
 	case heartbeat:
@@ -79,10 +79,10 @@ func (r *Registrar) missed(i, k int) {
 	}
 }
 
-// failed remembers what went wrong last, for people.
+// failed records the latest failure for operators.
 func (d *row) failed(code effects.Code, said string) { d.code, d.said = code, said }
 
-// replied takes an answer. What is no answer to the question is as if there was none.
+// replied handles a reply. A reply that does not match the request is treated like a lost reply.
 func (r *Registrar) replied(v *env.Env, i, k int, body []byte) {
 	d := &r.rows[i]
 	if k == heartbeat {
@@ -102,8 +102,8 @@ func (r *Registrar) replied(v *env.Env, i, k int, body []byte) {
 	}
 }
 
-// refused takes an answer that is none to the question: the directory's words, or no message at all. It says whether it
-// is the former.
+// refused handles a reply that does not match the request. It returns true for an ErrorMsg of the directory. For
+// anything else it closes the connection and returns false.
 func (r *Registrar) refused(v *env.Env, d *row, k int, body []byte) bool {
 	var m protocol.ErrorMsg
 	if m.Decode(body, &r.cfg.Wire) == nil {
@@ -115,7 +115,7 @@ func (r *Registrar) refused(v *env.Env, d *row, k int, body []byte) bool {
 	return false
 }
 
-// handed takes that a message was handed over. It may be lost all the same.
+// handed handles the completion of a message on the feed. The message may be lost nevertheless.
 func (r *Registrar) handed(v *env.Env, d *row) {
 	was := d.posted
 	d.posted, d.line[feed].fails = noPosting, 0

@@ -6,12 +6,12 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// kept are answers that are given again for a while, each to the same question. Misses are not among them: who comes to
-// have something is found at once.
+// kept is a cache of replies, which are reused for identical lookups for a limited time. Misses are not cached, so
+// that new chunks are found at once.
 type kept struct {
 	rows  table.Slab[keptAnswer]
 	bySum table.Index
-	order table.List // the oldest first
+	order table.List // oldest first
 }
 
 type keptAnswer struct {
@@ -36,10 +36,11 @@ func (k *kept) seek(sum uint64, hashes []protocol.ChunkHash) table.Handle {
 	return 0
 }
 
-// atOnce is how many answers go, whose time is over, as somebody asks: more than come, so there are soon none.
+// atOnce is the number of expired replies that a lookup removes. A lookup adds at most one reply, so the expired
+// replies disappear soon.
 const atOnce = 2
 
-// find is what was answered to a question, if its time is not over.
+// find returns the cached reply to a question, if there is one that has not expired.
 func (k *kept) find(now effects.Time, sum uint64, hashes []protocol.ChunkHash) ([]Holder, bool) {
 	for range atOnce {
 		if h := k.order.Front(); h != 0 && k.rows.Get(h).until <= now {
@@ -53,7 +54,7 @@ func (k *kept) find(now effects.Time, sum uint64, hashes []protocol.ChunkHash) (
 	return k.rows.Get(h).holders, true
 }
 
-// keep remembers an answer; the oldest goes if there is no room.
+// keep caches a reply. If the cache is full, the oldest reply is removed.
 func (k *kept) keep(until effects.Time, q *question, holders []Holder) {
 	if h := k.seek(q.sum, q.hashes); h != 0 {
 		k.remove(h)

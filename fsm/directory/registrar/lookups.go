@@ -9,8 +9,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Lookups ask directories who has the first chunks of a prefix: one of those that are listed, chosen by the prefix, and
-// the next one where that does not answer. Each question has one [Answer], after [Config.Longest] at the latest.
+// Lookups ask directories which instances have the first chunks of a prefix. A lookup is sent to the directory that
+// is selected by the prefix and, if that directory does not reply, to the next. Each lookup has exactly one [Answer],
+// after [Config.Longest] at the latest.
 type Lookups struct {
 	cfg     Config `snap:"share"`
 	secret  uint64 `snap:"share"`
@@ -23,44 +24,45 @@ type Lookups struct {
 	hashes  []protocol.ChunkHash            `snap:"scratch"`
 }
 
-// An Answer says who may have the first of the chunks that somebody asked for, whoever has most of them first. It is a
-// hint: what holds is what a holder says.
+// An Answer lists the instances that may have the first of the requested chunks, longest prefix first. The answer is
+// a hint: only the holder knows what is present.
 type Answer struct {
-	Who     kernel.Ref   // as it asked
-	Code    effects.Code // OK, or why no directory could say anything; it is a miss then
-	Holders []Holder     // good until HeardAnswers
+	Who kernel.Ref // the ref that was passed to Ask
+	// Code is OK, or says why no directory could answer. Without an answer the lookup counts as a miss.
+	Code    effects.Code
+	Holders []Holder // valid until HeardAnswers
 }
 
-// A Holder may have the first chunks of a question.
+// A Holder is a location that may have the first chunks of a lookup.
 type Holder struct {
 	Instance string
 	Location string
-	At       effects.Addr // where peers begin
-	Chunks   int          // from the first
+	At       effects.Addr // where peers connect first
+	Chunks   int          // number of chunks from the first
 }
 
-// A desk is where one directory is asked.
+// A desk is the state of the lookups at a directory.
 type desk struct {
 	line    line
-	waiting table.List // questions
-	asked   table.List // those without an answer yet
+	waiting table.List // questions that were not sent yet
+	asked   table.List // questions without a reply
 }
 
-// A question is one that has no answer yet.
+// A question is a lookup in progress.
 type question struct {
 	who    kernel.Ref
 	hashes []protocol.ChunkHash
 	sum    uint64
 	desk   int
 	sent   bool
-	tried  uint64         // desks, a bit each
+	tried  uint64         // desks that were tried, a bit for each
 	timer  kernel.TimerID `snap:"set"`
 }
 
-// NewLookups asks nobody yet. The configuration must pass its Check.
+// NewLookups returns Lookups without any lookup in progress. The configuration must pass its Check.
 func NewLookups(c Config) Lookups { return new(Lookups).Emptied(c) }
 
-// Emptied returns what NewLookups does, in the memory of l, which is not used any more.
+// Emptied returns the same as NewLookups, and reuses the memory of l. The old l must not be used any more.
 func (l *Lookups) Emptied(c Config) Lookups {
 	from := prng.New(c.Seed ^ 0xA5C)
 	return Lookups{
@@ -70,14 +72,14 @@ func (l *Lookups) Emptied(c Config) Lookups {
 	}
 }
 
-// Ask asks who has the first of these chunks, by their keys. What it is answered is among [Lookups.Answers], in this
-// step or a later one; zero: in this one. A question can be given up by what Ask returns.
+// Ask starts a lookup of the first of these chunks. The answer appears in [Lookups.Answers] in this step or in a
+// later step. Ask returns a handle for Cancel, or 0 if the answer is available already.
 func (l *Lookups) Ask(v *env.Env, who kernel.Ref, keys [][]byte) table.Handle {
 	l.hashes = l.hashes[:0]
 	for _, key := range keys[:min(len(keys), l.cfg.Prefix)] {
 		hash, ok := protocol.ChunkHashOfKey(key)
 		if !ok {
-			break // No directory can be told of it, so nobody is known to have it.
+			break // No directory can have a record of this chunk, so the prefix ends here.
 		}
 		l.hashes = append(l.hashes, hash)
 	}
@@ -103,14 +105,15 @@ func (l *Lookups) Ask(v *env.Env, who kernel.Ref, keys [][]byte) table.Handle {
 	return h
 }
 
-// Cancel gives a question up: it has no answer any more. One that has been answered is left alone.
+// Cancel ends a lookup without an answer. It does nothing if the lookup was answered.
 func (l *Lookups) Cancel(v *env.Env, h table.Handle) {
 	if l.rows.Get(h) != nil {
 		l.remove(v, h)
 	}
 }
 
-// Forget has the next question about the same chunks asked again: what was answered last has turned out wrong.
+// Forget removes the cached reply for these chunks, because it proved wrong. The next lookup is sent to a directory
+// again.
 func (l *Lookups) Forget(keys [][]byte) {
 	l.hashes = l.hashes[:0]
 	for _, key := range keys[:min(len(keys), l.cfg.Prefix)] {
@@ -123,19 +126,19 @@ func (l *Lookups) Forget(keys [][]byte) {
 	l.kept.forget(l.sum(l.hashes), l.hashes)
 }
 
-// Answers are those since HeardAnswers.
+// Answers returns the answers since HeardAnswers was last called.
 func (l *Lookups) Answers() []Answer { return l.answers }
 
-// HeardAnswers says that those who asked have heard.
+// HeardAnswers removes all answers.
 func (l *Lookups) HeardAnswers() {
 	clear(l.answers)
 	l.answers = l.answers[:0]
 }
 
-// Any says whether there is a directory to ask.
+// Any reports whether directories are configured.
 func (l *Lookups) Any() bool { return len(l.desks) > 0 }
 
-// Owed is how many completions are awaited, also of questions that were given up.
+// Owed returns the number of outstanding completions, including completions of cancelled lookups.
 func (l *Lookups) Owed() (n int) {
 	for i := range l.desks {
 		n += int(l.desks[i].line.owed)
@@ -143,10 +146,10 @@ func (l *Lookups) Owed() (n int) {
 	return n
 }
 
-// Left is how many questions have no answer yet.
+// Left returns the number of lookups without an answer.
 func (l *Lookups) Left() int { return l.rows.Len() }
 
-// Tables shows what is in its tables, for those who look for what was left behind.
+// Tables reports the sizes of the tables.
 func (l *Lookups) Tables(visit table.Visit) {
 	visit("lookups", l.rows.Len(), table.Empty)
 	visit("answers kept", l.kept.rows.Len(), table.Bounded)
@@ -156,7 +159,7 @@ func (l *Lookups) answer(who kernel.Ref, code effects.Code, holders []Holder) {
 	l.answers = append(l.answers, Answer{Who: who, Code: code, Holders: holders})
 }
 
-// end answers a question.
+// end answers a question and removes it.
 func (l *Lookups) end(v *env.Env, h table.Handle, code effects.Code, holders []Holder) {
 	l.answer(l.rows.Get(h).who, code, holders)
 	l.remove(v, h)
@@ -169,7 +172,7 @@ func (l *Lookups) remove(v *env.Env, h table.Handle) {
 	l.rows.Remove(h)
 }
 
-// leave takes a question away from its desk.
+// leave removes a question from its desk.
 func (l *Lookups) leave(v *env.Env, h table.Handle) {
 	q := l.rows.Get(h)
 	if l.rows.Listed(h) {
@@ -183,7 +186,7 @@ func (l *Lookups) leave(v *env.Env, h table.Handle) {
 	v.Timers.Stop(&q.timer)
 }
 
-// sum stands for a list of hashes.
+// sum returns a hash of a list of chunk hashes.
 func (l *Lookups) sum(hashes []protocol.ChunkHash) uint64 {
 	s := l.secret
 	for _, h := range hashes {

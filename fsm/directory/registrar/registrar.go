@@ -10,32 +10,32 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Registrar makes a worker known to directories, and tells them what it has. Whoever owns it tells it of each
-// completion and deadline of its, and calls Pump in each step in which the store may have changed.
+// A Registrar registers a worker with directories and reports the contents of the worker's store. The owner passes
+// completions and deadlines to Step and Due, and calls Pump in each step in which the store may have changed.
 type Registrar struct {
 	cfg     Config `snap:"share"`
 	pace    pace
 	nobody  uint64 `snap:"share"` // a hash that no chunk has
 	rows    []row
 	leaving bool
-	seen    uint64 // changes of the store when all went on last
+	seen    uint64 // the store's change count at the latest Pump of all directories
 
 	changes []store.Change         `snap:"scratch"`
 	ops     []protocol.KVOperation `snap:"scratch"`
 	keys    []protocol.ChunkHash   `snap:"scratch"`
 }
 
-// A phase is how far a worker is with a directory.
+// A phase is the state of the worker's registration with a directory.
 type phase uint8
 
 const (
-	absent  phase = iota // it is not known there
-	known                // the directory said that it is
-	leaving              // it is about to be forgotten
-	gone                 // nothing is said there any more
+	absent  phase = iota // the directory does not know the worker
+	known                // the directory has confirmed the registration
+	leaving              // the worker will be deregistered
+	gone                 // nothing more is sent to the directory
 )
 
-// A question is what an answer is awaited of, on the line of questions.
+// An asking is the request in flight on the request line.
 type asking uint8
 
 const (
@@ -45,7 +45,7 @@ const (
 	syncStatus
 )
 
-// A posting is what was handed to the feed last, until that is done.
+// A posting is the message that was handed to the feed and is not completed.
 type posting uint8
 
 const (
@@ -56,7 +56,7 @@ const (
 	deregistration
 )
 
-// Lines of a directory.
+// The lines of a directory.
 const (
 	questions = iota
 	feed
@@ -64,44 +64,48 @@ const (
 	lines
 )
 
-// A row is what there is with one directory.
+// A row is the state of a directory.
 type row struct {
 	phase phase
 	line  [lines]line
 	asked asking
-	met   bool // it may know the worker: a registration was sent
+	// met says that a registration was sent, so that the directory may know the worker.
+	met bool
 
-	beats    effects.Addr // where heartbeats go; empty: as its configuration says
-	beatAt   effects.Time
-	silence  effects.Duration // after which it forgets the worker, as it says; 0: it does not say
-	unheard  uint32           // heartbeats in a row
-	reminded bool             // something was told since the last one
+	// beats is the address for heartbeats from the directory's reply. Empty: heartbeats are sent to the configured
+	// address.
+	beats  effects.Addr
+	beatAt effects.Time
+	// silence is the time after which the directory drops a silent worker, as stated by the directory; 0: not stated.
+	silence  effects.Duration
+	unheard  uint32 // consecutive heartbeats without a reply
+	reminded bool   // a report was sent since the last heartbeat
 
-	next     uint64 // the number of the next operation
-	read     uint64 // the newest change that was told
+	next     uint64 // number of the next operation
+	read     uint64 // latest change of the store that was reported
 	reportAt effects.Time
 	posted   posting
-	then     told // of operations that are posted
+	then     told // progress when the posted operations are completed
 
 	sync    sync
 	leaveBy effects.Time
-	code    effects.Code // what went wrong last; OK: nothing since it was known
-	said    string       // its words
+	code    effects.Code // latest failure; OK: none since the registration
+	said    string       // the directory's words for that failure
 
 	timer kernel.TimerID `snap:"set"`
 	wake  effects.Time
 }
 
-// told says whether anything was told so far.
+// spoken reports whether an operation or a sync was sent to the directory so far.
 func (d *row) spoken() bool { return d.next > 0 || d.sync.count > 0 }
 
-// told is how far everything is that was told.
+// told is the progress of the reports to a directory.
 type told struct{ next, read uint64 }
 
-// New returns one that is known nowhere. The configuration must pass its Check.
+// New returns a registrar that is not registered anywhere. The configuration must pass its Check.
 func New(c Config) Registrar { return new(Registrar).Emptied(c) }
 
-// Emptied returns what New does, in the memory of r, which is not used any more.
+// Emptied returns the same as New, and reuses the memory of r. The old r must not be used any more.
 func (r *Registrar) Emptied(c Config) Registrar {
 	from := prng.New(c.Seed)
 	return Registrar{
@@ -110,13 +114,13 @@ func (r *Registrar) Emptied(c Config) Registrar {
 	}
 }
 
-// never is no number of changes of a store: the first Pump makes the worker known.
+// never is not a change count of a store, so that the first Pump starts the registrations.
 const never = ^uint64(0)
 
-// Begin makes the worker known, as the first Pump does.
+// Begin starts the registrations, like the first Pump.
 func (r *Registrar) Begin(v *env.Env, s *store.Store) { r.all(v, s) }
 
-// Pump tells what has changed in the store.
+// Pump reports changes of the store to all directories.
 func (r *Registrar) Pump(v *env.Env, s *store.Store) {
 	if s.Changed() != r.seen {
 		r.all(v, s)
@@ -130,7 +134,8 @@ func (r *Registrar) all(v *env.Env, s *store.Store) {
 	}
 }
 
-// Leave begins to make the worker unknown everywhere. It ends, after [Config.Leave] at the latest, when Left is zero.
+// Leave starts to deregister the worker everywhere. Leaving is complete when Left returns 0, after [Config.Leave] at
+// the latest.
 func (r *Registrar) Leave(v *env.Env, s *store.Store) {
 	if r.leaving {
 		return
@@ -146,7 +151,7 @@ func (r *Registrar) Leave(v *env.Env, s *store.Store) {
 	r.all(v, s)
 }
 
-// Left is how many directories may still be told something.
+// Left returns the number of directories to which messages may still be sent.
 func (r *Registrar) Left() (n int) {
 	for i := range r.rows {
 		if r.rows[i].phase != gone {
@@ -156,7 +161,7 @@ func (r *Registrar) Left() (n int) {
 	return n
 }
 
-// Owed is how many completions are awaited: one, or none, on each line.
+// Owed returns the number of completions in flight: at most 1 on each line.
 func (r *Registrar) Owed() (n int) {
 	for i := range r.rows {
 		for k := range r.rows[i].line {
@@ -166,7 +171,7 @@ func (r *Registrar) Owed() (n int) {
 	return n
 }
 
-// Tables shows how many directories something is to be done with at a time of theirs.
+// Tables reports the number of directories with a pending deadline.
 func (r *Registrar) Tables(visit table.Visit) {
 	timed := 0
 	for i := range r.rows {
@@ -177,16 +182,16 @@ func (r *Registrar) Tables(visit table.Visit) {
 	visit("directories told", timed, table.Timed)
 }
 
-// A Standing is how things are with one directory, for people.
+// A Standing is the state of a directory for operators.
 type Standing struct {
 	Known   bool
 	Syncing bool
-	Behind  uint64       // changes of the store that it was not told
-	Code    effects.Code // what went wrong last
-	Said    string       // its words of that
+	Behind  uint64       // changes of the store that were not reported
+	Code    effects.Code // latest failure
+	Said    string       // the directory's words for that failure
 }
 
-// Standing is that of the directory that is listed there.
+// Standing returns the state of directory i in the configuration.
 func (r *Registrar) Standing(s *store.Store, i int) Standing {
 	d := &r.rows[i]
 	return Standing{
@@ -194,7 +199,7 @@ func (r *Registrar) Standing(s *store.Store, i int) Standing {
 	}
 }
 
-// pump goes on with one directory, and sets when that is to be done again.
+// pump sends what is due to a directory, and sets the timer for the next call.
 func (r *Registrar) pump(v *env.Env, s *store.Store, i int) {
 	d := &r.rows[i]
 	r.loseLate(v, i)
@@ -219,7 +224,7 @@ func (r *Registrar) pump(v *env.Env, s *store.Store, i int) {
 	}
 }
 
-// loseLate gives up the lines whose answers are overdue.
+// loseLate closes the lines with overdue replies, and ends the deregistration when [Config.Leave] is over.
 func (r *Registrar) loseLate(v *env.Env, i int) {
 	d := &r.rows[i]
 	for k := range d.line {
@@ -232,7 +237,7 @@ func (r *Registrar) loseLate(v *env.Env, i int) {
 	}
 }
 
-// due is when something is to be done next with a directory, if nothing happens; 0: never.
+// due returns the instant at which the directory needs the next call of pump if no event arrives before; 0: never.
 func (r *Registrar) due(i int) (at effects.Time) {
 	d := &r.rows[i]
 	for k := range d.line {
@@ -240,7 +245,9 @@ func (r *Registrar) due(i int) (at effects.Time) {
 			at = sooner(at, l.until)
 		}
 	}
-	wants := func(k int, when effects.Time) { // A line that is used at an instant. If it is not free, what frees it tells.
+	// wants considers line k, which is used at the instant when. A busy line needs no timer, because its completion
+	// calls pump.
+	wants := func(k int, when effects.Time) {
 		if l := &d.line[k]; l.owed == 0 {
 			at = sooner(at, max(when, l.again))
 		}
@@ -276,18 +283,19 @@ func (r *Registrar) due(i int) (at effects.Time) {
 	return at
 }
 
-// Due goes on where time has come.
+// Due handles the timer of a directory.
 func (r *Registrar) Due(v *env.Env, s *store.Store, ref kernel.Ref) {
 	i := int(ref.Subject.Slot())
 	r.rows[i].timer = 0
 	r.pump(v, s, i)
 }
 
-// use says whether a line can be used now, and sees that it can be later.
+// use reports whether a line is connected and free. If the line is not connected and may be opened now, use opens the
+// line.
 func (r *Registrar) use(v *env.Env, i, k int) bool {
 	l := &r.rows[i].line[k]
 	ch, to := r.end(i, k)
-	if l.conn != 0 && l.owed == 0 && l.to != to { // The directory listens elsewhere now.
+	if l.conn != 0 && l.owed == 0 && l.to != to { // The directory has a new address.
 		l.close(v, &r.pace)
 	}
 	if l.mayOpen(v.Now) {
@@ -297,7 +305,7 @@ func (r *Registrar) use(v *env.Env, i, k int) bool {
 	return l.ready(1)
 }
 
-// end is where a line leads.
+// end returns the channel and the address of a line.
 func (r *Registrar) end(i, k int) (effects.Channel, effects.Addr) {
 	to := &r.cfg.Directories[i]
 	switch {

@@ -6,27 +6,32 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about directories. Zero: it knows none.
+// Settings are the part of a rank's configuration that concerns directories. The zero value configures no
+// directories.
 type Settings struct {
-	// Directory is how they are told and asked. Its owners, its seed and the worker's incarnation are the rank's.
+	// Directory configures the registrar and the lookups. The rank sets the owners, the seed and the worker's
+	// incarnation.
 	Directory Config
-	Journal   uint32 // default 8192 changes of the store, beyond which a directory is told all that there is
+	// Journal is the number of changes of the store that the journal keeps; default 8192. A directory that is further
+	// behind receives a full sync.
+	Journal uint32
 }
 
-// Knows says whether there is any.
+// Knows reports whether any directory is configured.
 func (s *Settings) Knows() bool { return len(s.Directory.Directories) > 0 }
 
-// DefaultSettings have no directory, and what goes for those that are added.
+// DefaultSettings returns the defaults for a rank with directories, without any directory.
 func DefaultSettings() Settings { return Settings{Directory: Default(), Journal: 8192} }
 
-// Fill puts defaults where nothing is said.
+// Fill sets unset fields to their defaults.
 func (s *Settings) Fill() {
 	if s.Knows() {
 		kernel.Default(&s.Journal, DefaultSettings().Journal)
 	}
 }
 
-// Check says what cannot work for a rank that shares, or does not.
+// Check returns an error if the settings are invalid. The argument shares says whether the rank lends chunks to
+// peers.
 func (s *Settings) Check(shares bool) error {
 	switch {
 	case !s.Knows() && s.Journal > 0:
@@ -43,8 +48,8 @@ func (s *Settings) Check(shares bool) error {
 	return kernel.Countable(kernel.Count{Name: "Journal", Value: s.Journal})
 }
 
-// Need is what of it may be outstanding at a time, and Conns how many connections are open.
+// Need returns the number of deadlines and requests that may be outstanding.
 func (s *Settings) Need() kernel.Need { return s.Directory.Need().And(s.Directory.Asks()) }
 
-// Conns is how many connections are open at a time.
+// Conns returns the number of connections that may be open.
 func (s *Settings) Conns() int { return s.Directory.Conns() }

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// register makes the worker known.
+// register sends a registration, if the request line is free.
 func (r *Registrar) register(v *env.Env, i int) {
 	d := &r.rows[i]
 	if d.asked != nothing || v.Now < d.line[questions].again || !r.use(v, i, questions) {
@@ -34,7 +34,7 @@ func (w *Worker) listener() protocol.Listener {
 	return protocol.Listener{IP: []byte(w.IP), Port: w.Port}
 }
 
-// incarnation is what a directory is told of it: one of LMCache's nothing.
+// incarnation returns the incarnation for messages to a directory: none for a plain directory.
 func (r *Registrar) incarnation(i int) protocol.UUID {
 	if r.cfg.Directories[i].Plain {
 		return protocol.UUID{}
@@ -42,7 +42,7 @@ func (r *Registrar) incarnation(i int) protocol.UUID {
 	return protocol.UUID(r.cfg.Worker.Incarnation)
 }
 
-// registered takes the answer to a registration. Where it is refused it is tried again later.
+// registered handles the reply to a registration. A refused registration is repeated after a backoff.
 func (r *Registrar) registered(v *env.Env, i int, body []byte) {
 	d := &r.rows[i]
 	var m protocol.RegisterRetMsg
@@ -64,12 +64,13 @@ func (r *Registrar) registered(v *env.Env, i int, body []byte) {
 	d.phase, d.unheard, d.beatAt, d.reminded = known, 0, v.Now.Add(r.beatEvery(d)), false
 	d.failed(effects.OK, "")
 	if r.cfg.Directories[i].Plain && d.spoken() {
-		d.sync.stage = syncWanted // It has forgotten what was told before.
+		d.sync.stage = syncWanted // The controller has forgotten all earlier reports.
 	}
 }
 
-// beatEvery is the time between two heartbeats to a directory: less than what is configured, if it would forget the
-// worker in between. Otherwise its chunks would be found for a while after each heartbeat and then not.
+// beatEvery returns the time between two heartbeats to a directory. It is less than the configured time if the
+// directory would drop the worker in between; otherwise lookups would find the worker's chunks for a while after each
+// heartbeat and then miss them.
 func (r *Registrar) beatEvery(d *row) effects.Duration {
 	if d.silence == 0 {
 		return r.cfg.Beat
@@ -77,16 +78,18 @@ func (r *Registrar) beatEvery(d *row) effects.Duration {
 	return min(r.cfg.Beat, max(d.silence/protocol.HeartbeatsWithin, r.cfg.BackoffMin))
 }
 
-// span is a time that a directory says.
+// span converts a duration that a directory states.
 func span(ns uint64) effects.Duration { return effects.Duration(min(ns, 1<<62)) }
 
-// beats says whether a directory gets heartbeats: one of LMCache's only where it says.
+// beats reports whether a directory receives heartbeats. A plain directory does so only if its reply to the
+// registration named an address.
 func (r *Registrar) beats(i int) bool {
 	return r.rows[i].beats != effects.Addr{} || !r.cfg.Directories[i].Plain
 }
 
-// beat says that the worker lives. Where nothing was told since the last heartbeat, and nothing is to be, something
-// true is told before: who missed the last operation learns so by the number of this one.
+// beat sends a heartbeat if it is due. If nothing was reported since the last heartbeat and nothing is pending, a
+// harmless operation is sent before: the eviction of a chunk that does not exist. Its number shows a directory that
+// missed the previous operation that there is a gap.
 func (r *Registrar) beat(v *env.Env, s *store.Store, i int) {
 	d := &r.rows[i]
 	if v.Now < d.beatAt || !r.beats(i) || !r.use(v, i, heartbeat) {
@@ -102,7 +105,8 @@ func (r *Registrar) beat(v *env.Env, s *store.Store, i int) {
 	d.line[heartbeat].send(v, r.ref(i, heartbeat), m.Append(v.Out.Arena()), r.cfg.Patience)
 }
 
-// beaten takes the answer to a heartbeat. One that is refused is not of who is known there: the worker registers anew.
+// beaten handles the reply to a heartbeat. A refusal means that the directory knows another process by this name, so
+// the worker registers again.
 func (r *Registrar) beaten(v *env.Env, d *row, body []byte) {
 	var m protocol.HeartbeatRetMsg
 	if m.Decode(body, &r.cfg.Wire) != nil {
@@ -122,19 +126,20 @@ func (r *Registrar) beaten(v *env.Env, d *row, body []byte) {
 			d.sync.stage = syncWanted
 		}
 		if string(c.Reason) == protocol.ReasonForgotten {
-			// Syncs that it forgot with the worker did not fail: the next one need not wait for longer than any.
+			// Syncs that the directory forgot together with the worker did not fail, so the next sync need not wait
+			// longer than usual.
 			d.sync.fails = 0
 			d.sync.next = min(d.sync.next, d.sync.began.Add(r.cfg.SyncEvery))
 		}
 	}
 }
 
-// holdsBack says whether nothing that happens can be told now: the number from which on a sync does not tell has been
-// said, and nobody knows yet whether it was heard.
+// holdsBack reports whether operations must wait: a request to begin a sync, which states the number of the first
+// operation after the sync, is in flight, and it is not known whether the directory accepts the sync.
 func (d *row) holdsBack() bool { return d.sync.stage == syncAsked }
 
-// report tells what came and went, some of it at a time. If the journal does not know all of that any more, the
-// directory is told all that there is.
+// report posts the next operations. If the journal does not contain all changes since the last report, a full sync is
+// started instead.
 func (r *Registrar) report(v *env.Env, s *store.Store, i int) {
 	d := &r.rows[i]
 	behind := s.Changed() - d.read
@@ -181,7 +186,7 @@ func (r *Registrar) report(v *env.Env, s *store.Store, i int) {
 	r.post(v, i, read)
 }
 
-// post hands operations over, under the next numbers. They are told when that has been done.
+// post posts operations with the next numbers. They count as reported when the message has been handed over.
 func (r *Registrar) post(v *env.Env, i int, read uint64) {
 	d := &r.rows[i]
 	for n := range r.ops {
@@ -195,7 +200,7 @@ func (r *Registrar) post(v *env.Env, i int, read uint64) {
 	d.line[feed].post(v, r.ref(i, feed), m.Append(v.Out.Arena()))
 }
 
-// deregister says that the worker is gone, when nothing is under way that could make it known again.
+// deregister posts a deregistration, when nothing is in flight that could make the worker known again.
 func (r *Registrar) deregister(v *env.Env, i int) {
 	d := &r.rows[i]
 	if d.line[questions].owed > 0 || d.line[heartbeat].owed > 0 || d.posted != noPosting || !r.use(v, i, feed) {
@@ -207,7 +212,7 @@ func (r *Registrar) deregister(v *env.Env, i int) {
 	d.line[feed].post(v, r.ref(i, feed), m.Append(v.Out.Arena()))
 }
 
-// goes ends all that there is with a directory.
+// goes ends all communication with a directory.
 func (r *Registrar) goes(v *env.Env, d *row) {
 	d.phase, d.sync.stage, d.asked, d.posted = gone, noSync, nothing, noPosting
 	for k := range d.line {

@@ -10,41 +10,44 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A stage is how far a full sync is.
+// A stage is the state of a full sync.
 type stage uint8
 
 const (
 	noSync      stage = iota
-	syncWanted        // at sync.at
-	syncAsked         // whether it may begin
-	syncTelling       // batches, and then its end
-	syncEnded         // the directory is asked how far it is
+	syncWanted        // to be begun at sync.next
+	syncAsked         // the request to begin is in flight
+	syncTelling       // batches are being sent, and then the end
+	syncEnded         // everything was sent; the status is polled
 )
 
-// A sync is one directory's account of all that the store has. Batch n tells of the slots from n·SyncBatch on what is
-// ready there as it is sent: so it needs no memory, and can be told again.
+// A sync is the full sync of a directory. Batch n contains the chunks that are ready at the slots from n·SyncBatch on
+// at the time when the batch is sent. Therefore a sync needs no memory for chunks, and each batch can be sent again.
 type sync struct {
-	stage   stage
-	at      effects.Time // of the next batch or question
-	began   effects.Time
-	next    effects.Time // no other one begins before
-	count   uint64       // syncs so far
-	id      uint64
-	fails   uint32 // in a row
-	from    uint64 // changes up to here it tells of
-	before  uint64 // the number of the next operation before it began
+	stage stage
+	at    effects.Time // time of the next batch or status request
+	began effects.Time
+	next  effects.Time // earliest begin of the next sync
+	count uint64       // syncs so far
+	id    uint64
+	fails uint32 // consecutive failures
+	// from is the change count of the store when the sync began: all changes up to here are covered by the sync.
+	from uint64
+	// before is the number of the next operation before the sync began.
+	before  uint64
 	batches uint32
-	batch   uint32 // that is told next
-	again   []uint32
-	keys    uint64 // that were told
-	posted  uint64 // of the batch that is posted
-	polls   uint32
+	batch   uint32 // next batch to send
+	// again lists the batches that the directory misses.
+	again  []uint32
+	keys   uint64 // chunks in the batches that were sent
+	posted uint64 // chunks in the posted batch
+	polls  uint32
 }
 
-// name is the sync's id.
+// name returns the id of the sync.
 func (y *sync) name() []byte { return strconv.AppendUint(nil, y.id, 36) }
 
-// askSync asks what there is to ask of a sync: whether it may begin, and how far it is.
+// askSync sends the request to begin a sync, or a status request, if it is due.
 func (r *Registrar) askSync(v *env.Env, s *store.Store, i int) {
 	d := &r.rows[i]
 	y := &d.sync
@@ -77,13 +80,15 @@ func (r *Registrar) askSync(v *env.Env, s *store.Store, i int) {
 	d.line[questions].send(v, r.ref(i, questions), m.Append(v.Out.Arena()), r.cfg.Patience)
 }
 
-// numberBehindSync returns the number of the first operation behind a sync that begins now. The sync takes a number of
-// its own, because what it tells comes in the order of operations too: a directory that did not hear the sync finds a
-// gap where it was. Example: operation 0 is told, then a sync, and the directory starts again and knows nothing. A copy
-// of operation 0 comes late, and then the next operation. Were the number of that 1, the directory would take the two
-// for all that ever happened, and never ask for what the sync told.
+// numberBehindSync returns the number of the first operation after a sync that begins now. The sync takes a number
+// itself, because the sync has a place in the order of operations: a directory that did not receive the sync must
+// find a gap at that place. Example: operation 0 is reported, then a sync is sent, and then the directory restarts
+// empty. A late copy of operation 0 arrives, and then the next operation. If the number of that operation were 1, the
+// directory would take the two operations for the complete history, and never request the chunks that the sync
+// reported.
 //
-// A plain directory hears no number with a sync, and would find a gap behind each one. Only number 0 is passed over.
+// A plain directory is not told a number with a sync, and would find a gap after every sync. For a plain directory
+// only number 0 is skipped.
 func (r *Registrar) numberBehindSync(i int) uint64 {
 	if r.cfg.Directories[i].Plain {
 		return max(r.rows[i].next, 1)
@@ -91,7 +96,7 @@ func (r *Registrar) numberBehindSync(i int) uint64 {
 	return r.rows[i].next + 1
 }
 
-// syncBegun takes the answer to that. Where it may not begin it is asked for again later.
+// syncBegun handles the reply to a request to begin a sync. If the sync is refused, the request is repeated later.
 func (r *Registrar) syncBegun(v *env.Env, d *row, body []byte) {
 	var m protocol.FullSyncStartRetMsg
 	if d.sync.stage != syncAsked {
@@ -105,8 +110,8 @@ func (r *Registrar) syncBegun(v *env.Env, d *row, body []byte) {
 		d.line[questions].close(v, &r.pace)
 		d.failed(effects.Malformed, "")
 	case !m.Accepted:
-		// Nothing follows a sync that was refused, so its number is free again: as a gap it would have the directory doubt
-		// what it knows. If the answer is lost the number stays taken, because the sync may have begun.
+		// Nothing was sent after a refused sync, so the number of the sync is free again: as a gap it would make the
+		// directory doubt its records. If the reply is lost, the number stays taken, because the sync may have begun.
 		d.next = max(d.sync.before, 1)
 		d.failed(effects.Refused, effects.Words(m.ErrorMsg))
 	default:
@@ -115,7 +120,7 @@ func (r *Registrar) syncBegun(v *env.Env, d *row, body []byte) {
 	}
 }
 
-// tellSync tells the next batch, or the end.
+// tellSync posts the next batch of a sync, or its end.
 func (r *Registrar) tellSync(v *env.Env, s *store.Store, i int) {
 	d := &r.rows[i]
 	y := &d.sync
@@ -144,7 +149,7 @@ func (r *Registrar) tellSync(v *env.Env, s *store.Store, i int) {
 	d.line[feed].post(v, r.ref(i, feed), m.Append(v.Out.Arena()))
 }
 
-// ready collects the hashes of what is ready at the slots of a batch.
+// ready collects the hashes of the chunks that are ready at the slots of a batch.
 func (r *Registrar) ready(s *store.Store, from int32) {
 	r.keys = r.keys[:0]
 	for slot := from; slot < min(from+int32(r.cfg.SyncBatch), s.Slots()); slot++ {
@@ -167,7 +172,7 @@ func (r *Registrar) batchHanded(v *env.Env, d *row) {
 	y.at = v.Now.Add(r.cfg.SyncPause)
 }
 
-// poll asks how far a sync is that was told whole.
+// poll sends a status request for a sync that was sent completely.
 func (r *Registrar) poll(v *env.Env, i int) {
 	d := &r.rows[i]
 	d.asked = syncStatus
@@ -177,8 +182,8 @@ func (r *Registrar) poll(v *env.Env, i int) {
 	d.line[questions].send(v, r.ref(i, questions), m.Append(v.Out.Arena()), r.cfg.Patience)
 }
 
-// syncStands takes the answer to that: it has come, or batches of it are told again, or its end. What came to nothing
-// is begun anew.
+// syncStands handles the reply to a status request: the sync is complete, or missing batches or the end are sent
+// again, or the directory does not know the sync and a new sync is begun.
 func (r *Registrar) syncStands(v *env.Env, d *row, body []byte) {
 	var m protocol.FullSyncStatusRetMsg
 	y := &d.sync
@@ -195,7 +200,8 @@ func (r *Registrar) syncStands(v *env.Env, d *row, body []byte) {
 		y.stage, y.fails = noSync, 0
 		d.failed(effects.OK, "")
 		return
-	case m.CanExitFreeze && len(m.MissingBatches) == 0: // Nobody knows it.
+	// The directory does not know the sync.
+	case m.CanExitFreeze && len(m.MissingBatches) == 0:
 		y.stage = syncWanted
 		return
 	default:

@@ -1,22 +1,39 @@
-// Package replica is a directory's side of the log that several directories share: what it has to tell the others goes
-// into it, and what they tell is read out of it. It knows what an entry is, and no frame in it; whoever runs it reads
-// those, and tells package directory.
+// Package replica is a directory's client of the log through which several directories exchange what workers reported
+// to each of them. A directory appends its own reports to the log, and reads the reports of the remaining directories
+// from the log. The package knows the format of entries but not the content of the frames in an entry: the caller
+// (package serve) decodes frames and passes the facts to package directory.
 //
-// The log is a server on [effects.ChannelLog], which is asked over two connections, one question at a time on each.
-// It may be lost, cut off at either end, slow, down, or somebody else's. So a caller may rely on this:
+// The log is a server on [effects.ChannelLog]. The client uses two connections, a connection for appending and a
+// connection for reading, with one request in flight on each. The log may be lost, truncated at either end, slow,
+// down, or replaced by another server.
 //
-//   - What a directory tells is read by every other one in its order, each thing once. Where anything may be missing in
-//     between, the gap has a number, and nothing that was told behind it is read under the number from before.
-//   - An entry that was appended twice, because an answer was lost, is read once.
-//   - What waits to be appended is bounded; what is beyond is left out, and makes a gap for all who read.
-//   - A log that begins anew is read from its start.
-//   - The log is bounded by bytes: it keeps about [Config.Bytes] of what was read last, and before so much was read,
-//     about [Config.Keep] entries. What is no entry of a directory's size is passed over.
-//   - What was read is handed out a frame at a time ([Log.Next]), and nothing more is read before all of it was: a
-//     machine that takes a bounded number in a step is never held up by what somebody put into the log.
-//   - Where entries of a directory that is followed are missing, [Log.Missed] counts that. Who is late for a log that
-//     keeps too little is late again by what it asks for; so it asks ever more seldom ([Log.Again]).
-//   - Nothing waits for the log. While it does not answer, [Log.Down] says so.
+// Example:
+//
+//	l.Tell(kind, body)         // directory A queues a frame
+//	l.GoOn(now, out)           // A seals an entry of the queued frames and sends it
+//	l.Step(now, replied, out)  // A: the log has stored the entry
+//	l.Step(now, replied, out)  // B: the reply to a read contains the entry
+//	l.Next()                   // B: returns the frame, with A's life and gap number
+//
+// A caller may rely on the following:
+//
+//   - Every other directory reads the frames of a directory in order, each frame once. Wherever frames may be
+//     missing, the number Frame.Gaps changes, and frames after the gap are never returned with the number from
+//     before.
+//   - An entry that was appended twice, because a reply was lost, is read once.
+//   - The memory for frames that wait to be appended is bounded. Frames beyond the bound are dropped, and all readers
+//     see a gap.
+//   - A log that begins anew is read from the start.
+//   - The size of the log is bounded in bytes: the log keeps about [Config.Bytes] of the entries that were read last
+//     or, before that much has been read, about [Config.Keep] entries. Content that is larger than any entry of a
+//     directory, or is no entry, is skipped.
+//   - Frames are returned singly ([Log.Next]), and nothing more is read from the log before all frames were returned.
+//     Therefore a machine that takes a bounded number of frames in a step is never delayed by the amount of data in
+//     the log.
+//   - When entries of a followed directory are missing, [Log.Missed] counts the event. A directory that is too slow
+//     for a log that keeps too little would be delayed further by the full syncs that it requests; therefore repeated
+//     requests are spaced more and more widely ([Log.Again]).
+//   - Nothing waits for the log. While the log does not reply, [Log.Down] returns true.
 package replica
 
 import (
@@ -25,27 +42,35 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Config is how a directory uses the log. [Default] has values for each field but the first two.
+// Config configures the use of the log. [Default] sets every field except the first two.
 type Config struct {
-	Addr effects.Addr // of the log; without a host there is none
-	Life uint64       // a number that no other life of any directory has
+	Addr effects.Addr // address of the log; without a host no log is used
+	// Life identifies this incarnation of the directory. No other incarnation of any directory has the same number.
+	Life uint64
 
-	Bytes   int    // that the log keeps, about
-	Keep    uint32 // entries that it keeps, before so many bytes were read
-	Entry   int    // bytes of frames in an entry, if it has more than one
-	Frame   int    // bytes of a frame; a larger one is left out
-	Buffer  int    // bytes of frames that wait
-	Read    uint32 // entries in one answer; at least Tellers, as each may append one in the time of a read
-	Tellers int    // other lives that are followed; of more, those heard last
+	Bytes int // approximate number of bytes that the log keeps
+	// Keep is the number of entries that the log keeps until Bytes bytes have been read.
+	Keep uint32
+	// Entry limits the bytes of the frames in an entry with more than one frame.
+	Entry  int
+	Frame  int // bytes of a frame; a larger frame is dropped
+	Buffer int // bytes of frames that wait to be appended
+	// Read is the number of entries in a reply. At least Tellers, because each directory may append an entry while a
+	// read is in flight.
+	Read uint32
+	// Tellers limits the incarnations of directories that are followed; the most recently heard ones are kept.
+	Tellers int
 
-	Poll     effects.Duration // between two reads that find nothing more
-	Patience effects.Duration // with an answer
-	Pause    effects.Duration // before a connection that failed is opened again
+	Poll     effects.Duration // time between two reads when nothing new was found
+	Patience effects.Duration // timeout of a request
+	Pause    effects.Duration // time before a failed connection is opened again
 
-	Again, AgainMost effects.Duration // after which the same worker is wanted again: the first time, and the longest
+	// Again is the time after which the same worker is wanted for the second time; AgainMost is the longest time
+	// between later repetitions.
+	Again, AgainMost effects.Duration
 }
 
-// Default is for a few directories near their log.
+// Default returns a configuration for a few directories near their log.
 func Default() Config {
 	return Config{
 		Bytes: 256 << 20, Keep: 20_000, Entry: 16 << 10, Frame: 1 << 20, Buffer: 8 << 20, Read: 64, Tellers: 64,
@@ -54,10 +79,10 @@ func Default() Config {
 	}
 }
 
-// On says whether there is a log.
+// On reports whether a log is configured.
 func (c *Config) On() bool { return c.Addr.Host != "" }
 
-// Check says what is wrong with it.
+// Check returns an error that names the first invalid field. A configuration without a log is valid.
 func (c *Config) Check() error {
 	if !c.On() {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// seal makes an entry of the frames that wait, as many as one takes, if the one before is done with.
+// seal makes an entry of the waiting frames, as many as fit, unless an entry is still unconfirmed.
 func (l *Log) seal() {
 	if len(l.sealed) > 0 {
 		return
@@ -18,7 +18,9 @@ func (l *Log) seal() {
 		}
 		n, rest = len(l.frames)-len(after), after
 	}
-	if l.left { // All who read find that a number is missing. What is asked for then comes behind what was left out.
+	// Skipping a number shows all readers that frames are missing. The full syncs that the readers then request come
+	// after the dropped frames.
+	if l.left {
 		l.left = false
 		l.nth++
 	}
@@ -28,17 +30,17 @@ func (l *Log) seal() {
 	l.frames = append(l.frames[:0], rest...)
 }
 
-// A Frame is what another directory tells.
+// A Frame is a report of another directory.
 type Frame struct {
 	Kind   sharedlog.Kind
-	Body   []byte // good until Next is called again, or Step
+	Body   []byte // valid until the next call of Next or Step
 	Teller uint64
-	Gaps   uint64 // the number of the teller's gaps before it
-	First  bool   // of its entry
+	Gaps   uint64 // number of the gap of the teller that precedes the frame
+	First  bool   // first frame of an entry
 }
 
-// Next hands out the next frame of what was read; ok is false if there is none. What is read after that, Step has to
-// bring.
+// Next returns the next frame that was read. When all frames were returned, ok is false, and further frames arrive by
+// Step.
 func (l *Log) Next() (f Frame, ok bool) {
 	for l.frame == l.frameEnd {
 		if l.entry == len(l.unread) {
@@ -59,8 +61,9 @@ func (l *Log) Next() (f Frame, ok bool) {
 	return f, true
 }
 
-// follow says how many bytes of frames there are to hear in an entry that was read, and who tells them by which number
-// of its gaps. There are none in one of ours, in one that was read before, and in what no directory appends.
+// follow decodes an entry that was read. It returns the length of the frames to return and the author of the entry.
+// The length is 0 for entries of this directory, for entries that were read before, and for content that no directory
+// appends.
 func (l *Log) follow(stored []byte) (frames int, from teller) {
 	var e sharedlog.Entry
 	if len(stored) > l.config.longest() || e.Decode(stored) != nil || e.Teller == l.config.Life {
@@ -85,10 +88,10 @@ func (l *Log) follow(stored []byte) (frames int, from teller) {
 	return len(e.Frames), *t
 }
 
-// longest is how many bytes an entry of a directory has at the most.
+// longest returns the largest size in bytes of an entry of a directory.
 func (c *Config) longest() int { return max(c.Entry, sharedlog.FrameBytes(c.Frame)) + entryRoom }
 
-// teller is one that was heard before; 0: it was not.
+// teller returns the known teller of an incarnation, or 0 if it is unknown.
 func (l *Log) teller(life uint64) table.Handle {
 	for h := l.order.Front(); h != 0; h = l.tellers.Next(h) {
 		if l.tellers.Get(h).life == life {
@@ -98,7 +101,8 @@ func (l *Log) teller(life uint64) table.Handle {
 	return 0
 }
 
-// meet begins to follow one, by the entry that is heard of it first. Nobody knows whether it told something before.
+// meet begins to follow a teller, from the first entry that was read. Earlier entries may have been missed, so a new
+// gap number is used. If the table is full, the teller heard longest ago is removed.
 func (l *Log) meet(e *sharedlog.Entry) table.Handle {
 	if l.tellers.Full() {
 		h := l.order.Front()
@@ -112,10 +116,10 @@ func (l *Log) meet(e *sharedlog.Entry) table.Handle {
 	return h
 }
 
-// entryRoom is what an entry has around its frames, and a frame around its body.
+// entryRoom is an upper bound of the bytes of an entry around the frames, and of a frame around the body.
 const entryRoom = 64
 
-// Remembers shows what it keeps.
+// Remembers reports the sizes of the tables and buffers, with their limits.
 func (l *Log) Remembers(visit func(name string, n, most int)) {
 	visit("tellers", l.tellers.Len(), l.config.Tellers)
 	visit("bytes to tell", l.Waiting(), l.config.Buffer+l.config.longest())

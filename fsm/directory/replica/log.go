@@ -6,43 +6,46 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// A Log is what one directory has of it. Whoever runs it gives it each event by Step, what it has to tell by Tell, and
-// then calls GoOn.
+// A Log is the state of a directory's client of the shared log. The caller passes each event to Step, queues frames
+// with Tell, and then calls GoOn.
 type Log struct {
 	config Config `snap:"share"`
 	lines  [2]line
 	corrs  effects.Corr
 
-	nth    uint64 // of the next entry
-	frames []byte // that wait
-	left   bool   // something was left out behind them
-	sealed []byte // an entry that the log may not have yet; empty: there is none
+	nth    uint64 // number of the next entry
+	frames []byte // frames that wait to be appended
+	left   bool   // a frame was dropped after the waiting frames
+	// sealed is an entry that was sent, or is to be sent, and that the log has not confirmed; empty: none.
+	sealed []byte
 
-	after    sharedlog.Position // that all before were read
-	last     sharedlog.Position // the end of the log, as the last answer says
-	fresh    bool               // Caught has not spoken of that yet
-	unread   []byte             // entries that were read, and not all handed out
-	entry    int                // where the next of them begins
-	frame    int                // where the next frame of the one before begins, and
-	frameEnd int                // where its last one ends
-	first    bool               // none of these was handed out
-	from     teller             // who tells them
+	after  sharedlog.Position // everything up to this position was read
+	last   sharedlog.Position // end of the log, from the latest reply
+	fresh  bool               // Caught has not used this reply yet
+	unread []byte             // entries that were read and not completely returned
+	entry  int                // offset in unread of the next entry
+	// frame is the offset in unread of the next frame of the current entry, and frameEnd the end of the last frame.
+	frame    int
+	frameEnd int
+	first    bool   // no frame of the current entry was returned yet
+	from     teller // author of the current entry
 	marks    marks
 	tellers  table.Slab[teller]
-	order    table.List // those heard longest ago first
-	gaps     uint64     // so far, of all
-	missed   uint64     // of them, entries of who was followed
-	heard    effects.Time
-	begun    bool
-	down     bool
+	order    table.List // tellers, heard longest ago first
+	gaps     uint64     // number of gaps so far, of all tellers
+	// missed counts the gaps among them in which entries of a followed teller were missing.
+	missed uint64
+	heard  effects.Time
+	begun  bool
+	down   bool
 
 	answer sharedlog.Answer `snap:"scratch"`
 }
 
-// A teller is another directory, in one life of it.
+// A teller is an incarnation of another directory.
 type teller struct {
 	life uint64
-	next uint64 // of its entries
+	next uint64 // number of the next entry
 	gaps uint64
 }
 
@@ -55,35 +58,38 @@ const (
 // A line is a connection to the log.
 type line struct {
 	conn    effects.Conn
-	corr    effects.Corr // outstanding; 0: nothing is
+	corr    effects.Corr // request in flight; 0: none
 	opening bool
-	at      effects.Time // the end of patience with that; or before which nothing is asked
+	// at is the deadline of the request in flight. Without a request it is the earliest instant for the next request.
+	at effects.Time
 }
 
-// New returns one that has read nothing. The configuration must pass its Check.
+// New returns a client that has read nothing. The configuration must pass its Check.
 func New(c Config) Log {
 	return Log{config: c, tellers: table.NewSlab[teller](c.Tellers), marks: newMarks(c.Bytes)}
 }
 
-// On says whether there is a log.
+// On reports whether a log is configured.
 func (l *Log) On() bool { return l.config.On() }
 
-// Down says whether the log has not answered for so long that what other directories tell may be old.
+// Down reports whether the log has not replied for so long that the reports of the remaining directories may be
+// outdated.
 func (l *Log) Down() bool { return l.down }
 
-// Again is after what time a worker is wanted again: the first time, and at the most.
+// Again returns the configured times after which the same worker is wanted again: the shortest and the longest.
 func (l *Log) Again() (least, most effects.Duration) { return l.config.Again, l.config.AgainMost }
 
-// Missed is how often entries of a directory that is followed were missing so far.
+// Missed returns how often entries of a followed directory were missing so far.
 func (l *Log) Missed() uint64 { return l.missed }
 
-// Life names this life of the directory.
+// Life returns the number of this incarnation of the directory.
 func (l *Log) Life() uint64 { return l.config.Life }
 
-// Waiting is how many bytes are to be appended yet.
+// Waiting returns the number of bytes that wait to be appended.
 func (l *Log) Waiting() int { return len(l.frames) + len(l.sealed) }
 
-// Tell has other directories be told a frame.
+// Tell queues a frame for the directories that read the log. A frame that is too large, or does not fit into the
+// buffer, is dropped, and the readers see a gap.
 func (l *Log) Tell(k sharedlog.Kind, body []byte) {
 	if !l.On() {
 		return
@@ -95,13 +101,13 @@ func (l *Log) Tell(k sharedlog.Kind, body []byte) {
 	l.frames = sharedlog.AppendFrame(l.frames, k, body)
 }
 
-// Deadline is when GoOn has something to do.
+// Deadline returns the instant at which GoOn has work to do.
 func (l *Log) Deadline() (at effects.Time, ok bool) {
 	if !l.On() {
 		return 0, false
 	}
 	if at = l.lines[reading].at; len(l.unread) > 0 {
-		at = l.heard // It is over: there is something to do.
+		at = l.heard // This instant is over: frames are waiting to be returned.
 	}
 	if a := &l.lines[appending]; a.corr != 0 || a.conn == 0 || l.pending() {
 		at = min(at, a.at)
@@ -116,7 +122,7 @@ func (l *Log) lateAt() effects.Time { return l.heard.Add(3 * l.config.Patience) 
 
 func (l *Log) pending() bool { return len(l.frames) > 0 || len(l.sealed) > 0 }
 
-// Step takes an event. What was read by it, Next hands out.
+// Step handles an event. Next returns the frames that were read.
 func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	if !l.On() {
 		return
@@ -126,7 +132,7 @@ func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		k, ours := l.lineOf(x.Corr)
 		switch {
 		case !ours && x.Code == effects.OK:
-			out.Close(x.Conn) // Nobody waits for it any more.
+			out.Close(x.Conn) // The request to open was abandoned.
 		case !ours:
 		case x.Code != effects.OK:
 			l.end(now, k, out)
@@ -147,7 +153,7 @@ func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 				l.end(now, k, out)
 			}
 		}
-	default: // Nothing of the log's.
+	default: // Events of other components.
 	}
 }
 
@@ -160,7 +166,7 @@ func (l *Log) lineOf(c effects.Corr) (int, bool) {
 	return 0, false
 }
 
-// end gives a connection up, and lets a while pass.
+// end closes a connection, and schedules the next attempt after [Config.Pause].
 func (l *Log) end(now effects.Time, k int, out *effects.Effects) {
 	if l.lines[k].conn != 0 {
 		out.Close(l.lines[k].conn)
@@ -168,7 +174,8 @@ func (l *Log) end(now effects.Time, k int, out *effects.Effects) {
 	l.lines[k] = line{at: now.Add(l.config.Pause)}
 }
 
-// replied takes an answer. What is none is as if there was none: a question whose answer is lost is asked again.
+// replied handles a reply. A malformed reply is treated like a lost reply: the connection is closed and the request
+// is repeated.
 func (l *Log) replied(now effects.Time, k int, body []byte, out *effects.Effects) {
 	a := &l.answer
 	if a.Decode(body) != nil {
@@ -184,7 +191,8 @@ func (l *Log) replied(now effects.Time, k int, body []byte, out *effects.Effects
 	l.heard, l.last, l.fresh, l.down = now, a.Last, true, false
 	switch n := len(a.Entries); {
 	case a.Last.Less(l.after):
-		l.after = sharedlog.Position{} // It is not the one that was read before. What is in both is known by its number.
+		// This log is not the log that was read before. Entries that are in both are recognized by their numbers.
+		l.after = sharedlog.Position{}
 		l.marks.clear()
 	case n > 0:
 		l.after = a.Entries[n-1].At
@@ -198,7 +206,8 @@ func (l *Log) replied(now effects.Time, k int, body []byte, out *effects.Effects
 	}
 }
 
-// Caught says, once for each answer, that all was handed out which that knew of.
+// Caught reports, once for each reply, that all entries up to the end of the log at the time of the reply were read
+// and returned.
 func (l *Log) Caught() bool {
 	all := l.fresh && len(l.unread) == 0
 	if all {
@@ -207,7 +216,8 @@ func (l *Log) Caught() bool {
 	return all && !l.after.Less(l.last)
 }
 
-// GoOn asks what there is to ask.
+// GoOn opens connections and sends the requests that are due: an append if frames wait, and a read if all frames were
+// returned.
 func (l *Log) GoOn(now effects.Time, out *effects.Effects) {
 	if !l.On() {
 		return
@@ -216,7 +226,8 @@ func (l *Log) GoOn(now effects.Time, out *effects.Effects) {
 		l.begun, l.heard = true, now
 	}
 	if len(l.unread) > 0 {
-		l.heard = now // It has answered, and is not asked before all of that was taken.
+		// The log has replied. The next read is delayed only because frames wait to be returned.
+		l.heard = now
 	}
 	l.down = l.down || now >= l.lateAt()
 	for k := range l.lines {

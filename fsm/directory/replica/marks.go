@@ -2,28 +2,31 @@ package replica
 
 import "github.com/kvferry/kvferry/protocol/sharedlog"
 
-// Marks say from where on the log has as many bytes as it is to keep: each time that some more of it was read, its
-// position is marked. All directories that share a log read all of it, so each that appends can have it cut.
+// marks determines the position in the log from which on the entries have as many bytes as the log is to keep: a
+// position is recorded each time a certain number of bytes has been read. All directories that share a log read all
+// of it, so each directory that appends can request the truncation.
 type marks struct {
-	most  int
-	total int // bytes that were read so far, with what the log needs for each entry
+	most int
+	// total counts the bytes that were read so far, including the overhead of the log for each entry.
+	total int
 	rows  []mark
-	first int // of them, the oldest: they are a ring
+	first int // index of the oldest row; rows is a ring
 }
 
 type mark struct {
 	at   sharedlog.Position
-	read int // total behind it
+	read int // value of total after the entry at this position
 }
 
 const (
-	marksMost  = 64
-	entryCosts = 128 // bytes of an entry beside its own, in the log
+	marksMost = 64
+	// entryCosts is the overhead in bytes of an entry in the log.
+	entryCosts = 128
 )
 
 func newMarks(most int) marks { return marks{most: most} }
 
-// read notes an entry.
+// read records an entry that was read.
 func (m *marks) read(at sharedlog.Position, bytes int) {
 	m.total += bytes + entryCosts
 	n := len(m.rows)
@@ -38,7 +41,8 @@ func (m *marks) read(at sharedlog.Position, bytes int) {
 	m.first = (m.first + 1) % n
 }
 
-// before is the first mark behind which there are no more bytes than the log is to keep; zero: all may stay.
+// before returns the first mark after which the log holds no more bytes than it is to keep. The zero position means
+// that nothing is to be deleted.
 func (m *marks) before() sharedlog.Position {
 	if m.total <= m.most {
 		return sharedlog.Position{}
@@ -51,5 +55,5 @@ func (m *marks) before() sharedlog.Position {
 	return sharedlog.Position{}
 }
 
-// clear begins anew, with a log that has.
+// clear removes all marks, because the log began anew.
 func (m *marks) clear() { m.total, m.rows, m.first = 0, m.rows[:0], 0 }

@@ -5,24 +5,25 @@ import (
 	"github.com/kvferry/kvferry/fsm/directory"
 )
 
-// An awakeClock tells the time that the directory was awake. A process that is stopped, or whose host is suspended,
-// hears nothing: when it goes on, the heartbeats that came meanwhile wait in its sockets, and workers whose connections
-// broke need a moment to come back. So time in which it was asleep is not time in which a worker was silent, and the
-// package directory is told instants of this clock alone.
+// An awakeClock measures the time during which the directory was running. A process that is stopped, or runs on a
+// suspended host, receives nothing: after the process continues, the heartbeats that arrived meanwhile wait in the
+// sockets, and workers with broken connections need a moment to reconnect. Therefore time during which the process
+// slept does not count as silence of a worker, and package directory receives instants of this clock only.
 //
-// The machine asks for a Tick each pulse while it knows a worker or has anything to give up. Then a step that comes more
-// than two pulses after the one before it says that the machine was asleep in between, of which a single pulse is
-// counted. Example: with a silence of 80 s the pulse is 10 s; after an hour of SIGSTOP a worker that sent a heartbeat
-// just before was silent for 10 s.
+// While the machine knows a worker or has a deadline, the machine requests a Tick after each pulse. A step that
+// follows the previous step by more than two pulses then shows that the machine slept in between, and only a single
+// pulse of that time is counted. Example: with a silence of 80 s the pulse is 10 s; after an hour of SIGSTOP, a
+// worker that sent a heartbeat just before has been silent for 10 s.
 type awakeClock struct {
 	pulse  effects.Duration
-	last   effects.Time     // of the step before
-	ticks  bool             // that step asked for another one within a pulse
-	asleep effects.Duration // what was not counted
+	last   effects.Time     // time of the previous step
+	ticks  bool             // the previous step requested a Tick after a pulse
+	asleep effects.Duration // time that was not counted
 }
 
-// pulsesWithin is how many pulses there are in the shortest time after which the directory gives something up. A worker
-// sends protocol.HeartbeatsWithin heartbeats in its silence, so several sleeps between two of them are survived.
+// pulsesWithin is the number of pulses in the shortest time after which the directory gives something up. A worker
+// sends protocol.HeartbeatsWithin heartbeats during the silence, so that several sleeps between two heartbeats do no
+// harm.
 const pulsesWithin = 8
 
 func newAwakeClock(c *directory.Config) awakeClock {
@@ -35,7 +36,7 @@ func newAwakeClock(c *directory.Config) awakeClock {
 	return awakeClock{pulse: max(1, shortest/pulsesWithin)}
 }
 
-// step takes the instant of a step and returns the time that the directory was awake until then.
+// step records a step at the instant now, and returns the corresponding instant of the clock.
 func (a *awakeClock) step(now effects.Time) effects.Time {
 	if gap := now.Sub(a.last); a.ticks && gap > 2*a.pulse {
 		a.asleep += gap - a.pulse
@@ -44,5 +45,5 @@ func (a *awakeClock) step(now effects.Time) effects.Time {
 	return now.Add(-a.asleep)
 }
 
-// next returns when a step is due, by the driver's clock, that says that the machine is awake.
+// next returns, in the driver's time, when the next step is due, as evidence that the machine is running.
 func (a *awakeClock) next() effects.Time { return a.last.Add(a.pulse) }

@@ -8,21 +8,23 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Config is that of a directory and of how it speaks. [Default] has values for each field but Heartbeat, and those that
-// name a log: it has none.
+// Config is the configuration of a directory and of the messages. [Default] sets every field except Heartbeat and the
+// address and life of the log; without these no log is used.
 type Config struct {
 	Directory directory.Config
 	Wire      protocol.Limits
 	Log       replica.Config
-	Heartbeat string // host:port of the heartbeat channel, as workers are told when they register; empty: there is none
+	// Heartbeat is the host:port of the heartbeat channel, which workers learn when they register. Empty: there is
+	// none.
+	Heartbeat string
 }
 
-// Default is for a fleet of a thousand workers.
+// Default returns a configuration for a fleet of a thousand workers.
 func Default() Config {
 	return Config{Directory: directory.Default(), Wire: protocol.DefaultLimits(), Log: replica.Default()}
 }
 
-// Check says what is wrong with it.
+// Check returns an error that names the first invalid field.
 func (c *Config) Check() error {
 	if err := c.Directory.Check(); err != nil {
 		return err

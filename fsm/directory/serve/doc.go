@@ -1,23 +1,33 @@
-// Package serve is a directory as a machine: it reads the messages that workers send to LMCache's controller, tells
-// package directory the facts in them, and writes the answers. It decides nothing else.
+// Package serve is the directory as a state machine with messages: it decodes the messages that workers send to
+// LMCache's controller, passes the facts in them to package directory, and encodes the replies. All decisions about
+// chunks and workers are made by package directory.
 //
-// It listens on three channels. Questions come on [effects.ChannelDirectory]: registrations, lookups, and how a full
-// sync begins and goes. What nobody answers comes on [effects.ChannelFeed]: operations, batches and ends of full syncs,
-// deregistrations. [effects.ChannelHeartbeat] is for heartbeats, which the first one takes as well. It opens no
-// connection and sends nothing that was not asked for.
+// The machine listens on three channels. Requests arrive on [effects.ChannelDirectory]: registrations, lookups, and
+// the begin and status of full syncs. Messages without a reply arrive on [effects.ChannelFeed]: operations, batches
+// and ends of full syncs, and deregistrations. Heartbeats arrive on [effects.ChannelHeartbeat], and are accepted on
+// [effects.ChannelDirectory] as well. The machine opens no connection except to the log, and sends nothing to workers
+// except replies.
 //
-// A caller may rely on this, beside what package directory says:
+// Example: a RegisterMsg arrives as an [effects.Received] on ChannelDirectory, with a Request number. In the same
+// step the machine registers the worker, appends the message to the log for the replicas, and emits an
+// [effects.Reply] with a RegisterRetMsg. Later a BatchedKVOperationMsg of the worker arrives on ChannelFeed; the
+// machine records the operations and sends no reply.
 //
-//   - Each question is answered in the step that hears it: what is no message, what belongs elsewhere and what is
-//     refused by an ErrorMsg, a full sync that is refused by its own answer. What comes on the feed and is refused is
-//     dropped. Both are told by a [effects.FactMalformed] with its reason, and change nothing.
-//   - What one connection says makes no more workers known than the configuration has for one source.
-//   - A first answer to a lookup is LMCache's; more peers may follow it. A miss is LMCache's, too.
-//   - What the directory has to say is told by a [effects.FactDirectory] each.
-//   - Time in which it was asleep, because its process was stopped, is no worker's silence. A driver that steps it at
-//     its deadlines lets it know when it was awake.
+// A caller may rely on the following, in addition to the properties of package directory:
 //
-// LMCache's workers send no heartbeats unless they are told to, and nothing else while nothing happens: a fleet of such
-// wants a Silence of zero, or those without news are forgotten. Of an operation that LMCache tells of by itself, in a
-// KVAdmitMsg or KVEvictMsg, the number 0 may be none; so it is taken for none.
+//   - Each request is answered in the step that receives the message. A malformed, misdirected or refused request is
+//     answered by an ErrorMsg, and a refused full sync by a FullSyncStartRetMsg. A refused message on the feed is
+//     dropped. In both cases the machine emits an [effects.FactMalformed] with the reason. A refused message changes
+//     nothing, except that a report with chunks beyond a limit is applied as far as the limits permit.
+//   - The messages of a connection make at most as many workers known as the configuration permits for a source.
+//   - The first holder in the reply to a lookup is read by LMCache's workers; further holders may follow. A miss has
+//     the form of LMCache's reply, too.
+//   - Each note of the directory is emitted as an [effects.FactDirectory].
+//   - Time during which the process was stopped does not count as silence of a worker. The driver steps the machine
+//     at every deadline, so that the machine knows when it was running.
+//
+// LMCache's workers send no heartbeats unless they are configured to do so, and send nothing while nothing happens. A
+// fleet of such workers needs a Silence of zero, because workers without news would be dropped otherwise. In a
+// KVAdmitMsg or KVEvictMsg of LMCache the sequence 0 may mean that the operation has no number, so sequence 0 is
+// treated as no number.
 package serve

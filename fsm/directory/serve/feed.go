@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// operations follows what came to a location and went from it.
+// operations handles a message with operations at a location.
 func (m *Machine) operations(h *heard) {
 	x := &m.read.operations
 	if !m.decode(h, x) {
@@ -24,7 +24,8 @@ func (m *Machine) operations(h *heard) {
 	})
 }
 
-// operation follows one that is told by itself. Where it has no number its field holds 0, or is not there.
+// operation handles a message with a single operation. If the operation has no number, the message's field is 0 or
+// missing.
 func (m *Machine) operation(h *heard, tag protocol.Tag) {
 	var x protocol.KVAdmitMsg
 	evict := tag == protocol.TagKVEvictMsg
@@ -42,8 +43,8 @@ func (m *Machine) operation(h *heard, tag protocol.Tag) {
 	})
 }
 
-// operate tells the directory. That operations are missing is no reason to refuse those that came: the directory has
-// them told anew.
+// operate passes operations to the directory. If operations are missing before the reported ones (Mismatch), the
+// message is not refused: the directory will request a full sync.
 func (m *Machine) operate(h *heard, x protocol.Message, w *protocol.Worker, r *directory.Report) {
 	code := m.known.Operate(h.now, r)
 	if code != effects.OK && code != effects.Mismatch {
@@ -52,7 +53,7 @@ func (m *Machine) operate(h *heard, x protocol.Message, w *protocol.Worker, r *d
 	m.tells(h, code, x)
 }
 
-// syncBegins answers whether a worker may tell all that a location has.
+// syncBegins handles a request to begin a full sync of a location. The reply says whether the sync was accepted.
 func (m *Machine) syncBegins(h *heard) {
 	var x protocol.FullSyncStartMsg
 	if !m.decode(h, &x) {
@@ -73,7 +74,7 @@ func (m *Machine) syncBegins(h *heard) {
 	h.reply(answer.Append(h.out.Arena()))
 }
 
-// syncBatch takes a part of it.
+// syncBatch handles a batch of a full sync.
 func (m *Machine) syncBatch(h *heard) {
 	x := &m.read.batch
 	if !m.decode(h, x) {
@@ -89,7 +90,8 @@ func (m *Machine) syncBatch(h *heard) {
 	m.tells(h, code, x)
 }
 
-// syncEnds takes its end. That it was not of as many chunks as the worker says is no reason to refuse what came.
+// syncEnds handles the end of a full sync. If the number of chunks differs from the worker's count (Mismatch), the
+// message is not refused.
 func (m *Machine) syncEnds(h *heard) {
 	var x protocol.FullSyncEndMsg
 	if !m.decode(h, &x) {
@@ -105,10 +107,11 @@ func (m *Machine) syncEnds(h *heard) {
 	m.tells(h, code, &x)
 }
 
-// missingMost are as many batches as a worker is told that it has to send again.
+// missingMost limits the number of missing batches in a status reply.
 const missingMost = 256
 
-// syncStatus answers how far a sync is. Of one that nobody knows it says that it need not be waited for.
+// syncStatus handles a status request for a full sync. For an unknown sync the reply says that the worker need not
+// wait.
 func (m *Machine) syncStatus(h *heard) {
 	var x protocol.FullSyncStatusMsg
 	if !m.decode(h, &x) {
@@ -129,7 +132,8 @@ func (m *Machine) syncStatus(h *heard) {
 	h.reply(answer.Append(h.out.Arena()))
 }
 
-// bits are hashes as the directory takes them: of a fleet whose hashes have a sign, as well as of one whose have none.
+// bits returns the hashes as the directory stores them: the same 64 bits, whether the fleet's hashes are signed or
+// not.
 func (m *Machine) bits(keys []protocol.ChunkHash) []uint64 {
 	m.read.hashes = m.read.hashes[:0]
 	for _, k := range keys {

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// hear does what a message wants. Where each belongs is decided by its tag and its channel alone.
+// hear dispatches a message. The handler depends only on the message's tag and channel.
 func (m *Machine) hear(h *heard) {
 	tag, err := protocol.PeekControllerTag(h.Body, &m.config.Wire)
 	if err != nil {
@@ -40,7 +40,7 @@ func (m *Machine) hear(h *heard) {
 	}
 }
 
-// decode reads a message, or refuses it.
+// decode decodes a message. If that fails, decode refuses the message and returns false.
 func (m *Machine) decode(h *heard, into protocol.Message) bool {
 	if err := into.Decode(h.Body, &m.config.Wire); err != nil {
 		m.unread(h, err)
@@ -49,14 +49,14 @@ func (m *Machine) decode(h *heard, into protocol.Message) bool {
 	return true
 }
 
-// unread refuses what is no message.
+// unread refuses a message that cannot be decoded.
 func (m *Machine) unread(h *heard, err error) {
 	m.refuse(h, effects.Malformed, &effects.Why{
 		Field: effects.Words([]byte(err.Error())), Remedy: "send what LMCache's workers send to their controller",
 	})
 }
 
-// refuse says that nothing comes of a message: to people, and to who asks.
+// refuse records that a message was refused, and answers with an ErrorMsg if the sender expects a reply.
 func (m *Machine) refuse(h *heard, code effects.Code, why *effects.Why) {
 	m.dropped(h, code, why)
 	if h.Request != 0 {
@@ -65,30 +65,31 @@ func (m *Machine) refuse(h *heard, code effects.Code, why *effects.Why) {
 	}
 }
 
-// dropped tells people why: of an entry of the log once.
+// dropped emits a FactMalformed with the reason why a message was refused. For messages read from the log, only
+// malformed ones are reported, once for each entry.
 func (m *Machine) dropped(h *heard, code effects.Code, why *effects.Why) {
 	if h.by != 0 {
 		if code != effects.Malformed || m.blamed {
-			return // Another directory told of it, of which more or less is known here.
+			return // The directory that forwarded the message may have different records.
 		}
 		m.blamed = true
 	}
 	h.out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: code, ID: uint64(h.Conn), Why: why})
 }
 
-// reply answers with what was appended to the arena, if anybody asks.
+// reply answers with the bytes that were just appended to the step's arena, if the sender expects a reply.
 func (h *heard) reply(body []byte) {
 	if body := h.out.Cut(body); h.Request != 0 {
 		h.out.Reply(effects.Reply{Request: h.Request, Body: body})
 	}
 }
 
-// about says of which worker's message a directory says that code.
+// about describes a refused message of a worker: the instance, the kind of message and a remedy.
 func about(w *protocol.Worker, what string, code effects.Code) *effects.Why {
 	return &effects.Why{Name: effects.Words(w.InstanceID), Field: what, Remedy: remedies[code]}
 }
 
-// remedies are for workers.
+// remedies are hints for the operators of workers, by code.
 //
 //kvferry:table
 var remedies = [effects.CodeCount]string{

@@ -6,7 +6,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// lookup answers who has the first of these chunks. Of more than the directory takes the first ones are looked for.
+// lookup answers with the peers that have the first of the requested chunks. If there are too many hashes, only the
+// first ones are looked up.
 func (m *Machine) lookup(h *heard) {
 	x := &m.read.lookup
 	if !m.decode(h, x) {
@@ -21,7 +22,7 @@ func (m *Machine) lookup(h *heard) {
 	h.reply(m.holders(m.read.peers).Append(h.out.Arena()))
 }
 
-// holders is the answer that names peers.
+// holders converts peers to the reply message.
 func (m *Machine) holders(peers []directory.Peer) *protocol.BatchedP2PLookupRetMsg {
 	r := &m.read
 	r.names, r.answer.Holders = r.names[:0], r.answer.Holders[:0]
@@ -35,7 +36,8 @@ func (m *Machine) holders(peers []directory.Peer) *protocol.BatchedP2PLookupRetM
 	return &r.answer
 }
 
-// name is a text as bytes, in memory that is used again. One that was given stays when that grows: it keeps the old.
+// name returns a copy of a string in reused memory. A copy remains valid when the memory grows, because the old array
+// is kept by the copy.
 func (r *messages) name(text string) []byte {
 	from := len(r.names)
 	r.names = append(r.names, text...)

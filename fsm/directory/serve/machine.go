@@ -7,19 +7,21 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Machine is a directory that drivers can run.
+// A Machine is a directory that a driver can run.
 type Machine struct {
 	config Config `snap:"share"`
 	known  directory.Directory
-	awake  awakeClock // by which known counts
+	awake  awakeClock // clock for all calls of known
 	log    replica.Log
-	was    bool     // the log was down, as was said last
-	missed uint64   // gaps in it that were told of
-	blamed bool     // something in the entry that is heard was no message, which was told
+	// was is the state of the log (down or not) that was last reported by a fact.
+	was    bool
+	missed uint64 // gaps in the log that were reported by facts
+	// blamed says that a malformed message in the current log entry was reported by a fact.
+	blamed bool
 	read   messages `snap:"skip"`
 }
 
-// New makes one that knows nobody. The error names what is wrong with the configuration.
+// New returns a machine with an empty directory. It fails if the configuration is invalid.
 func New(c Config) (*Machine, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -29,25 +31,26 @@ func New(c Config) (*Machine, error) {
 	}, nil
 }
 
-// Having says which instances have a chunk: see [directory.Directory.Having].
+// Having appends the names of the instances that have a chunk: see [directory.Directory.Having].
 func (m *Machine) Having(worker uint32, hash uint64, names []string) []string {
 	return m.known.Having(worker, hash, names)
 }
 
-// Figures counts what it knows.
+// Figures returns the counts of the directory.
 func (m *Machine) Figures() directory.Figures { return m.known.Figures() }
 
-// Told is how many workers it knows by what other directories tell alone, and whether the log by which they do is down.
+// Told returns the number of workers that are known only by reports of another directory, and whether the shared log
+// is down.
 func (m *Machine) Told() (workers int, down bool) { return m.known.Others().Told(), m.log.Down() }
 
-// Tables shows what there is nothing in when nothing happens.
+// Tables reports the sizes of the tables that are empty in an idle machine.
 func (m *Machine) Tables(visit func(name string, n, most int)) {
 	f, c := m.known.Figures(), &m.config.Directory
 	visit("syncs", f.Syncs, c.Syncs)
 	visit("chunks to sweep away", f.Retired, c.Chunks)
 }
 
-// Remembers shows what it keeps.
+// Remembers reports the sizes of all tables of records, with their limits.
 func (m *Machine) Remembers(visit func(name string, n, most int)) {
 	f, c := m.known.Figures(), &m.config.Directory
 	visit("instances", f.Instances, c.Instances)
@@ -58,7 +61,7 @@ func (m *Machine) Remembers(visit func(name string, n, most int)) {
 	m.log.Remembers(visit)
 }
 
-// Deadline is when it wants a Tick.
+// Deadline returns the instant of the next Tick that the machine needs.
 func (m *Machine) Deadline() (effects.Time, bool) {
 	at, ok := m.known.Deadline()
 	if ok {
@@ -73,8 +76,9 @@ func (m *Machine) Deadline() (effects.Time, bool) {
 	return at, ok
 }
 
-// Step consumes one event. Whose time is over has ended before anything is answered. The log is outside of this process,
-// so its times go on while the machine is asleep; what it knows of workers counts the time that it was awake.
+// Step handles an event. Everything that has run out of time ends before a request is answered. Deadlines for the log
+// are in the driver's time, because the log runs outside this process; deadlines for workers are in the time of the
+// awake clock.
 func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	awake := m.awake.step(now)
 	m.known.Advance(awake)
@@ -85,9 +89,9 @@ func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects)
 		m.known.ConnectionLost(awake, uint64(x.Conn))
 	case *effects.Received:
 		m.hear(&heard{Received: x, now: awake, out: out})
-	case *effects.Command: // There is none that a directory knows.
+	case *effects.Command: // A directory has no commands.
 		out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported})
-	default: // Nothing of a worker's.
+	default: // Events of the log's connections.
 	}
 	m.wants(awake)
 	m.log.GoOn(now, out)
@@ -96,7 +100,7 @@ func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects)
 	m.awake.ticks = due || m.known.Knows()
 }
 
-// tell says what the directory notes.
+// tell emits facts for the notes of the directory and for changes in the state of the log.
 func (m *Machine) tell(out *effects.Effects) {
 	for _, n := range m.known.News() {
 		out.Observe(effects.Observe{
@@ -119,21 +123,22 @@ func (m *Machine) tell(out *effects.Effects) {
 	}
 }
 
-// notes tells of the log.
+// notes emits a fact about the log.
 func (m *Machine) notes(e directory.Event, out *effects.Effects) {
 	out.Observe(effects.Observe{Fact: effects.FactDirectory, ID: uint64(e), Why: &effects.Why{}})
 }
 
-// heard is a message, and where what comes of it goes.
+// heard is a received message with the context of its step.
 type heard struct {
 	*effects.Received
-	now effects.Time // by the clock of the time that the machine was awake
+	now effects.Time // instant of the awake clock
 	out *effects.Effects
 
-	by, gaps uint64 // whose word it is, as in a directory.Sender
+	// By and Gaps of the directory.Sender: the directory that received the message from the worker.
+	by, gaps uint64
 }
 
-// messages are what was read last: the next ones are read into their memory.
+// messages holds the decoded messages and buffers of the latest step, so that later messages reuse the memory.
 type messages struct {
 	lookup     protocol.BatchedP2PLookupMsg
 	operations protocol.BatchedKVOperationMsg

@@ -9,11 +9,12 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// What workers tell this directory it tells the others, as it came; and what others tell it hears as if it came from
-// the worker, but for whose word that is.
+// Replication: the messages that this directory accepts from workers are appended to the log. Messages that are read
+// from the log are handled like messages of the worker, except that the fields by and gaps name the directory that
+// received them.
 
-// tells has other directories be told of a message, if it is one that they should know of: what was refused is not.
-// They are told what was read of it, and nothing that a sender puts beside that.
+// tells appends an accepted message of a worker to the log. Refused messages are not appended. The appended bytes are
+// encoded from the decoded message, so that additional bytes of the sender are not forwarded.
 func (m *Machine) tells(h *heard, code effects.Code, x protocol.Message) {
 	m.took()
 	if h.by == 0 && m.log.On() && (code == effects.OK || code == effects.Mismatch || code == effects.TooMany) {
@@ -24,7 +25,8 @@ func (m *Machine) tells(h *heard, code effects.Code, x protocol.Message) {
 	}
 }
 
-// took tells whom this directory hears from now on, before what it heard, and whom it does not hear any more.
+// took notifies the replicas about workers that this directory does not hear any more, and about workers that it
+// hears from now on. The notifications precede all messages of these workers.
 func (m *Machine) took() {
 	for _, w := range m.known.Others().Gone() {
 		m.subject(sharedlog.Gone, &w)
@@ -34,21 +36,21 @@ func (m *Machine) took() {
 	}
 }
 
-// subject tells of a worker.
+// subject appends a frame about a worker to the log.
 func (m *Machine) subject(k sharedlog.Kind, w *directory.Want) {
 	s := sharedlog.Subject{By: w.By, Rank: w.Worker, Instance: []byte(w.Instance)}
 	m.read.names = s.Append(m.read.names[:0])
 	m.log.Tell(k, m.read.names)
 }
 
-// What one step hears of the log at the most. The rest waits for the next step, and questions of workers are heard in
-// between.
+// Limits for the frames that a step reads from the log. Further frames wait for the next step, and requests of
+// workers are handled in between.
 const (
 	followFrames = 256
-	followBytes  = 64 << 10 // and the rest of the frame that is beyond
+	followBytes  = 64 << 10 // plus the rest of the frame that exceeds the limit
 )
 
-// follow hears what was read of the log, as much of it as one step may.
+// follow handles frames that were read from the log, within the limits of a step.
 func (m *Machine) follow(now effects.Time, out *effects.Effects) {
 	if !m.log.On() {
 		return
@@ -69,7 +71,7 @@ func (m *Machine) follow(now effects.Time, out *effects.Effects) {
 	}
 }
 
-// frame hears one of another directory. Kinds that nobody knows yet are left alone.
+// frame handles a frame of another directory. Unknown kinds are ignored.
 func (m *Machine) frame(h *heard, kind sharedlog.Kind) {
 	if kind == sharedlog.Message {
 		var r sharedlog.Report
@@ -94,7 +96,7 @@ func (m *Machine) frame(h *heard, kind sharedlog.Kind) {
 	}
 }
 
-// message hears what a worker told another directory.
+// message handles a worker's message that another directory received.
 func (m *Machine) message(h *heard) {
 	tag, err := protocol.PeekControllerTag(h.Body, &m.config.Wire)
 	if err != nil {
@@ -107,12 +109,12 @@ func (m *Machine) message(h *heard) {
 	case slices.Contains(posted, tag):
 		h.Channel = effects.ChannelFeed
 	default:
-		return // Questions change nothing.
+		return // Requests that change nothing are not replicated.
 	}
 	m.hear(h)
 }
 
-// What workers tell by a question, and what they tell on the feed.
+// asked lists the replicated messages that workers send as requests, and posted the replicated messages of the feed.
 //
 //kvferry:table
 var (
@@ -123,7 +125,8 @@ var (
 	}
 )
 
-// wants tells whoever hears them of which workers something is missing here.
+// wants asks the directories that hear the workers to request full syncs of the workers of which operations are
+// missing here.
 func (m *Machine) wants(now effects.Time) {
 	m.took()
 	if !m.log.On() || m.log.Down() {

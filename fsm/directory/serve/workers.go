@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// sender is who speaks.
+// sender returns the identity of the worker that sent the message.
 func (h *heard) sender(w *protocol.Worker, is protocol.UUID) directory.Sender {
 	return directory.Sender{
 		Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(is), Source: uint64(h.Conn),
@@ -15,7 +15,7 @@ func (h *heard) sender(w *protocol.Worker, is protocol.UUID) directory.Sender {
 	}
 }
 
-// register makes a worker known.
+// register handles a registration.
 func (m *Machine) register(h *heard) {
 	var x protocol.RegisterMsg
 	if !m.decode(h, &x) {
@@ -33,8 +33,8 @@ func (m *Machine) register(h *heard) {
 	h.reply(answer.Append(h.out.Arena()))
 }
 
-// silence is after what time a worker that sends heartbeats is forgotten, as one is told that knows what that means:
-// LMCache's, which name no incarnation, do not.
+// silence returns the time after which a silent worker is dropped, for the reply to the worker. It returns 0 for
+// workers without an incarnation: these are LMCache's, which do not know the field.
 func (m *Machine) silence(is protocol.UUID) uint64 {
 	if is == (protocol.UUID{}) {
 		return 0
@@ -42,7 +42,7 @@ func (m *Machine) silence(is protocol.UUID) uint64 {
 	return uint64(m.config.Directory.Silence)
 }
 
-// heartbeat answers with what the directory wants.
+// heartbeat handles a heartbeat. The reply may request a full sync.
 func (m *Machine) heartbeat(h *heard) {
 	var x protocol.HeartbeatMsg
 	if !m.decode(h, &x) {
@@ -61,7 +61,7 @@ func (m *Machine) heartbeat(h *heard) {
 	h.reply(answer.Append(h.out.Arena()))
 }
 
-// deregister forgets a worker.
+// deregister handles a deregistration.
 func (m *Machine) deregister(h *heard) {
 	var x protocol.DeRegisterMsg
 	if !m.decode(h, &x) {

@@ -14,7 +14,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// decide decides how a run goes, once, when it is known how its peer takes layers, and says whether it is decided.
+// decide decides how a run is sent, as soon as the peer's abilities are known. It reports whether the decision has
+// been made. Once made, the decision does not change.
 func (f *Source) decide(e *flow.Env, r *run) bool {
 	state, _ := e.Links.Outbound(r.to).State()
 	gate, _ := e.Links.Outbound(r.to).Gate()
@@ -23,7 +24,7 @@ func (f *Source) decide(e *flow.Env, r *run) bool {
 	case state == link.Ready && of.Chunks():
 		r.way = ByChunk
 	case gate == link.GateUnfit || state == link.Ready && of.Layers() == 0:
-		r.way = ByLayer // The first batch learns why nothing can go.
+		r.way = ByLayer // The first batch fails with the reason why nothing can be sent.
 	case state == link.Ready && of.TakesLayers():
 		x := figures{r.figures, uint64(f.cfg.Layers), e.Cfg.PageBytes, f.cfg.MergeBytes, f.most(e, r)}
 		r.way = x.way()
@@ -37,7 +38,8 @@ func (f *Source) decide(e *flow.Env, r *run) bool {
 	return true
 }
 
-// most is how many layers of chunks go together of a run that goes as a whole, as far as its keys tell.
+// most returns the number of layers that fit in a batch of a run that is sent as a whole, estimated from the length
+// of the first key.
 func (f *Source) most(e *flow.Env, r *run) uint64 {
 	key := int(r.ends[0]) + len("@1023")
 	fits := (e.Cfg.Wire.MessageBytes - put.HeadBytes) / max(key+put.KeyHeadBytes, put.PlaceBytes)
@@ -45,8 +47,8 @@ func (f *Source) most(e *flow.Env, r *run) uint64 {
 	return max(1, chunks) * uint64(f.cfg.Layers)
 }
 
-// flush sends what is to go now. Layers go at once if nothing of their run is in flight; else they are gathered until
-// there are enough for a batch.
+// flush sends the batches that are due. If no batch of the run is in flight, ready layers are sent at once; otherwise
+// layers are collected until a batch has MergeBytes.
 func (f *Source) flush(e *flow.Env, h table.Handle, r *run) {
 	if r.failed != effects.OK || r.paused || r.queue.Len() == 0 || r.way == Undecided && !f.decide(e, r) {
 		return
@@ -66,7 +68,8 @@ func (f *Source) flush(e *flow.Env, h table.Handle, r *run) {
 	}
 }
 
-// ready is how many items of the queue can go, as far as the way of their run says.
+// ready returns the number of queued items that may be sent. In a run that is sent by chunks, only items of
+// completely saved chunks may be sent.
 func (r *run) ready(items *table.Slab[item], layers uint32) int {
 	first := items.Get(r.queue.Front())
 	if r.way != ByChunk || first == nil {
@@ -75,7 +78,8 @@ func (r *run) ready(items *table.Slab[item], layers uint32) int {
 	return int(max(r.whole(), first.chunk)-first.chunk) * int(layers)
 }
 
-// whole is the chunk before which every layer of each was saved. They stand first in the queue.
+// whole returns the chunk before which every layer of each chunk was saved. Items of these chunks are at the front of
+// the queue.
 func (r *run) whole() uint32 {
 	if r.finish != 0 {
 		return r.total
@@ -83,20 +87,22 @@ func (r *run) whole() uint32 {
 	return slices.Min(r.sent)
 }
 
-// kind is what a batch would be that has an item first: whether it opens its chunk, and whether it can go now.
+// kind returns whether a batch b that begins with the item x opens the item's chunk, and whether the item may be sent
+// now.
 func (r *run) kind(x *item, b table.Handle) (opens, may bool) {
 	c := r.chunk(x.chunk)
 	return !c.open, c.open || c.opener == 0 || c.opener == b
 }
 
-// isTail says whether an item is of what is less than a chunk.
+// isTail reports whether an item belongs to the incomplete chunk at the end of the request.
 func (r *run) isTail(x *item) bool { return r.tokens > 0 && x.chunk+1 == r.total }
 
-// send sends one batch of what stands first in the queue, and says whether it did.
+// send sends a batch of items from the front of the queue, and reports whether a batch was sent.
 //
-// Chunks are opened in their order, by one batch at a time. Were there more in flight, a peer that is almost full could
-// refuse the first one and have room for the next; and with chunks that its engine comes to only after those that are
-// missing, of a few requests, it would be full for good.
+// Chunks are opened in order, by a single batch at a time. Suppose that several opening batches were in flight: a
+// peer that is almost full could refuse the first batch and have room for the next. The peer would then hold chunks
+// that the engine reads only after the missing ones, and a few requests of this kind would keep the peer full
+// forever.
 func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 	first := f.first(e, r)
 	if first == nil {
@@ -108,7 +114,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 		return false
 	}
 	if r.way == ByChunk && first.chunk >= r.whole() {
-		return false // Layers of it are missing.
+		return false // Layers of the chunk are missing.
 	}
 	bh, b := f.batches.Add()
 	*b = batch{of: h, epoch: r.epoch}
@@ -148,7 +154,7 @@ func (f *Source) send(e *flow.Env, h table.Handle, r *run) bool {
 	return true
 }
 
-// first is the item that stands first in the queue. Those of chunks that are there need not go any more.
+// first returns the first queued item, or nil. Items of chunks that are whole at the peer are removed from the queue.
 func (f *Source) first(e *flow.Env, r *run) *item {
 	for at := r.queue.Front(); at != 0; at = r.queue.Front() {
 		x := f.items.Get(at)
@@ -161,15 +167,18 @@ func (f *Source) first(e *flow.Env, r *run) *item {
 	return nil
 }
 
-// gather moves items into a batch: those from the front of the queue on that may go together. It counts their chunks.
+// gather moves items from the front of the queue into a batch, as long as they may be sent together. It returns the
+// number of chunks.
 func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, tail bool) (chunks uint32) {
-	of, grant := uint32(math.MaxUint32), effects.GrantID(0) // the chunk of the item before, and the grant of all
+	// of is the chunk of the previous item, and grant the grant of all items.
+	of, grant := uint32(math.MaxUint32), effects.GrantID(0)
 	if x := f.first(e, r); x != nil {
 		grant = r.chunk(x.chunk).grant
 	}
 	f.text, f.ends, f.page = f.text[:0], f.ends[:0], f.page[:0]
 	ask, answer, size := put.HeadBytes, put.HeadBytes, uint64(0)
-	group, end := uint32(1), uint32(math.MaxUint32) // that go together, or not; and before which chunk
+	// group is the number of layers that must be sent together, and end the first chunk that may not be sent.
+	group, end := uint32(1), uint32(math.MaxUint32)
 	if r.way == ByChunk {
 		end = r.whole()
 	}
@@ -220,7 +229,7 @@ func (f *Source) gather(e *flow.Env, r *run, bh table.Handle, b *batch, opens, t
 	return chunks
 }
 
-// inOrder appends all layers of the chunk that stands first in the queue, in their order.
+// inOrder appends all layers of the first queued chunk, sorted by layer.
 func (r *run) inOrder(items *table.Slab[item], layers uint32, dst []table.Handle) []table.Handle {
 	for at := r.queue.Front(); len(dst) < int(layers); at = items.Next(at) {
 		dst = append(dst, at)
@@ -229,7 +238,7 @@ func (r *run) inOrder(items *table.Slab[item], layers uint32, dst []table.Handle
 	return dst
 }
 
-// move moves an item of the queue into a batch.
+// move moves an item from the queue to a batch.
 func (f *Source) move(r *run, bh table.Handle, b *batch, h table.Handle, opens bool) {
 	x := f.items.Get(h)
 	f.items.Unlink(&r.queue, h)
@@ -241,7 +250,7 @@ func (f *Source) move(r *run, bh table.Handle, b *batch, h table.Handle, opens b
 	f.page = append(f.page, x.page)
 }
 
-// Hear takes what became of a batch.
+// Hear handles the outcome of a batch, or the later notice that the pages of a batch are not read any more.
 func (f *Source) Hear(e *flow.Env, t *flow.Told) {
 	bh := t.For.Subject
 	b := f.batches.Get(bh)
@@ -276,10 +285,11 @@ func (f *Source) Hear(e *flow.Env, t *flow.Told) {
 	}
 }
 
-// putOff takes back a batch for which its peer had no room, and tries it again: of several chunks at once with half as
-// many, and of a single one when a chunk of this run has become whole, or after a while. So a prompt that is larger
-// than what its peer has room for goes in parts, and one behind others goes after them; neither is computed again. If
-// it does not come to an end, it fails with what the peer said.
+// putOff handles a batch that the peer refused for lack of room. The items return to the queue. A batch that opens
+// several chunks is sent again with half as many chunks. A batch that opens a single chunk is sent again when a chunk
+// of this run has become whole, or after a delay. So a prompt that exceeds the free room of the peer is sent in
+// parts, and a prompt that has to wait for others is sent after them; neither is computed again. If the run does not
+// finish in time, it fails with the reason that the peer gave.
 func (f *Source) putOff(e *flow.Env, h table.Handle, r *run, bh table.Handle, b *batch, t *flow.Told) {
 	e.Out.Mark(Marks.NoRoom)
 	if t.Code != effects.BackedOff || r.refusal == effects.OK {
@@ -300,7 +310,8 @@ func (f *Source) putOff(e *flow.Env, h table.Handle, r *run, bh table.Handle, b 
 	if b.opens > 1 && !r.full {
 		return
 	}
-	if b.opens == 0 { // Room was promised, and something else is short: a grant.
+	// The peer reserved room for the chunk and lacks something else: a grant.
+	if b.opens == 0 {
 		r.paused = true
 	} else {
 		r.full = true
@@ -322,8 +333,8 @@ func (f *Source) putOff(e *flow.Env, h table.Handle, r *run, bh table.Handle, b 
 	}
 }
 
-// takeBack puts items in front of those of a list, which came later; or behind them what is less than a chunk, which
-// goes last.
+// takeBack inserts items in front of a list, because the items of the list were queued later. Items of the incomplete
+// last chunk are appended instead, because that chunk is sent last.
 func (f *Source) takeBack(list, items *table.List, tail bool) {
 	if tail {
 		f.items.Join(list, items)
@@ -333,7 +344,7 @@ func (f *Source) takeBack(list, items *table.List, tail bool) {
 	*list, *items = *items, table.List{}
 }
 
-// reopen has a run try again what its peer had no room for.
+// reopen lets a run send again what the peer had no room for.
 func (f *Source) reopen(e *flow.Env, r *run) {
 	if r.full || r.paused {
 		r.full, r.paused = false, false
@@ -342,7 +353,7 @@ func (f *Source) reopen(e *flow.Env, r *run) {
 	}
 }
 
-// confirm notes what the other end has taken.
+// confirm records what the peer has accepted.
 func (f *Source) confirm(e *flow.Env, r *run, b *batch, t *flow.Told) {
 	room := b.opens > 0
 	if room && r.narrow < e.Cfg.BatchMax {
@@ -368,7 +379,7 @@ func (f *Source) confirm(e *flow.Env, r *run, b *batch, t *flow.Told) {
 	}
 }
 
-// release gives back what a batch was of. Nothing reads it any more.
+// release returns the pages of a batch that nothing reads any more, and removes the batch.
 func (f *Source) release(e *flow.Env, bh table.Handle, b *batch) {
 	for at := b.items.Front(); at != 0; at = b.items.Front() {
 		f.items.Unlink(&b.items, at)

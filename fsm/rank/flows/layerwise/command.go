@@ -5,40 +5,44 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
-// Begin begins with a request whose chunks are to go to a peer as they are computed. Tokens before Skip are there
-// already, or nobody's wish: whole chunks of them are never sent. A request without a peer sends nothing. Its outcome
-// comes at once.
+// Begin starts the push of a request to a peer. Tokens before Skip are present at the peer already, or are not
+// wanted: whole chunks of these tokens are never sent. For a request without a peer nothing is sent. The outcome is
+// delivered at once.
 type Begin struct {
-	Peer    engine.Peer // no host: nobody
+	// Peer is the receiver; without a host nothing is sent.
+	Peer    engine.Peer
 	Request []byte
 	Skip    uint32
-	Figures Figures // by which it is decided how it goes
+	// Figures are the measurements from which the way of sending is decided.
+	Figures Figures
 }
 
-// Save says that a layer is computed of the first Tokens of a request, and what of that lies in which page: chunk
-// First+i, which has key Keys[i] as a whole, in Pages[i]. Only whole chunks go, each once: what went before is not
-// looked at again. Its outcome comes at once, and keeps the pages if any of them goes (Held): Return says when they are
-// the engine's again.
+// Save says that a layer was computed for the first Tokens tokens of a request, and in which pages it is: that layer
+// of chunk First+i, whose key as a whole chunk is Keys[i], is in Pages[i]. Only whole chunks are sent, each layer
+// once: chunks that were saved before are ignored. The outcome is delivered at once. If any of the pages is to be
+// sent, the outcome says Held, and a Return follows when the pages belong to the engine again.
 type Save struct {
 	Request []byte
-	Run     effects.Ticket // of its Begin: another run of that name is not meant; 0: whichever there is
-	Layer   uint32
-	Tokens  uint32
-	First   uint32
-	Keys    [][]byte
-	Pages   []effects.Page
+	// Run is the ticket of the Begin. A run of the same name with another Begin is not affected. 0: any run of the
+	// request.
+	Run    effects.Ticket
+	Layer  uint32
+	Tokens uint32
+	First  uint32
+	Keys   [][]byte
+	Pages  []effects.Page
 }
 
-// Preempt says that a request lost what it had computed. Chunks of which every layer was taken stay whole at the other
-// end; all others begin anew, and so do its Saves, from Skip on. Its outcome comes at once.
+// Preempt says that a request lost what was computed. Chunks with all layers accepted remain whole at the peer. All
+// other chunks begin again, and the Saves start again at Skip. The outcome is delivered at once.
 type Preempt struct {
 	Request []byte
 	Run     effects.Ticket // as in Save
 }
 
-// Finish says that all layers are computed of Tokens tokens, and brings what is less than a chunk at their end: chunk
-// Key, layer i of it in Pages[i]. There is none if the tokens come to whole chunks. Its outcome comes when all has
-// gone, or cannot. Then the proxy is told.
+// Finish says that all layers were computed for Tokens tokens, and supplies the incomplete chunk at the end: chunk
+// Key, with layer i in Pages[i]. There is none if the tokens fill whole chunks. The outcome is delivered when
+// everything was sent, or cannot be sent. Then the proxy is notified.
 type Finish struct {
 	Request  []byte
 	Run      effects.Ticket // as in Save
@@ -48,8 +52,8 @@ type Finish struct {
 	Patience effects.Duration // 0: the configured default of a put
 }
 
-// Drop ends a request of which nothing more is to go. The proxy is not told. Its outcome comes at once, pages that are
-// read still come back when they are not.
+// Drop ends a request of which nothing more is to be sent. The proxy is not notified. The outcome is delivered at
+// once. Pages that are still being read are returned later.
 type Drop struct {
 	Request []byte
 	Run     effects.Ticket // as in Save

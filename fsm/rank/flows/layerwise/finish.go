@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// take takes a Finish: what is less than a chunk goes last, all layers of it at once.
+// take handles a Finish. The incomplete chunk at the end is sent last, with all layers at once.
 func (f *Source) take(e *flow.Env, t effects.Ticket, c *Finish) {
 	h, r := f.find(c.Request, c.Run)
 	if code, why := f.checkFinish(e, r, c); code != effects.OK {
@@ -44,7 +44,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *Finish) {
 	}
 }
 
-// checkFinish says whether a Finish can be taken.
+// checkFinish returns an error if a Finish cannot be accepted.
 func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *effects.Why) {
 	if r == nil {
 		return effects.NotFound, noRun(c.Request)
@@ -56,7 +56,7 @@ func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *eff
 		return effects.Ended, invalid("Request", "finishing", "one whose Finish did not come")
 	case c.Patience < 0:
 		return effects.Invalid, invalid("Patience", c.Patience.String(), "0 or more")
-	case c.Tokens/tokens < r.base: // All of it was there before.
+	case c.Tokens/tokens < r.base: // All tokens were present at the peer before.
 		rest = 0
 	}
 	for layer, sent := range r.sent {
@@ -86,7 +86,7 @@ func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *eff
 	return effects.OK, nil
 }
 
-// maybeConclude ends a run that has finished and has nothing under way.
+// maybeConclude ends a run that has a Finish and nothing queued or in flight.
 func (f *Source) maybeConclude(e *flow.Env, h table.Handle, r *run) {
 	if r.finish != 0 && r.queue.Len() == 0 && r.shut.Len() == 0 && r.batches.Len() == 0 {
 		if r.failed == effects.OK && !r.nowhere() && r.unconfirmed() > 0 {
@@ -96,7 +96,7 @@ func (f *Source) maybeConclude(e *flow.Env, h table.Handle, r *run) {
 	}
 }
 
-// unconfirmed is how many chunks are not whole at the other end, as far as we know.
+// unconfirmed returns the number of chunks that are not known to be whole at the peer.
 func (r *run) unconfirmed() (n uint32) {
 	n = r.total - r.base
 	for i := range r.chunks {
@@ -107,7 +107,7 @@ func (r *run) unconfirmed() (n uint32) {
 	return n
 }
 
-// conclude gives a Finish its outcome, and its run an end: then the proxy is told.
+// conclude delivers the outcome of a Finish, notifies the proxy and ends the run.
 func (f *Source) conclude(e *flow.Env, h table.Handle, r *run) {
 	at := r.finish
 	s := f.saves.Get(at)
@@ -138,7 +138,7 @@ func (f *Source) conclude(e *flow.Env, h table.Handle, r *run) {
 	f.end(e, h, r)
 }
 
-// because is what is said of a run that failed.
+// because returns the reason of a failed run for the outcome.
 func (r *run) because() *effects.Why {
 	w := effects.Why{}
 	if r.why != nil {

@@ -7,34 +7,37 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Figures are what a request's way is decided by. All are of one rank; zero is not known.
+// Figures are the measurements from which the way of sending a request is decided. All are of a single rank; zero
+// means unknown.
 type Figures struct {
-	Chunks    uint32 // that are to go, as far as is known
-	ComputeNS uint64 // to compute one layer of them
-	LinkBytes uint64 // a second, to the peer
-	BatchNS   uint64 // that a batch takes beside its bytes
+	Chunks    uint32 // chunks to send, as far as known
+	ComputeNS uint64 // time to compute a layer of these chunks
+	LinkBytes uint64 // bytes per second to the peer
+	BatchNS   uint64 // time of a batch in addition to the transfer of its bytes
 }
 
-// figures are those of a request, with what a rank knows by itself.
+// figures adds to the Figures of a request what the rank knows itself.
 type figures struct {
 	Figures
 	layers, pageBytes, mergeBytes uint64
-	batch                         uint64 // pages of a batch of a request that goes as a whole, at the most
+	// batch is the maximum number of pages in a batch of a request that is sent as a whole.
+	batch uint64
 }
 
-// A Way is how a request goes.
+// A Way is a way of sending a request.
 type Way uint8
 
 // The ways.
 const (
 	Undecided Way = iota
-	ByLayer       // each layer as it is ready
-	AsWhole       // all of it when it is finished
-	ByChunk       // each chunk when all its layers are ready, to a peer that has them in one page
+	ByLayer       // each layer when it is ready
+	AsWhole       // everything when the request is finished
+	// ByChunk sends each chunk when all its layers are ready, to a peer that stores them in one page.
+	ByChunk
 )
 
-// way decides it: layer by layer only if less of the transfer is left when the last layer is ready. Where that cannot
-// be known the engine has its wish: it saves layers.
+// way chooses the way of sending: by layer only if less time of the transfer remains after the last layer is ready.
+// If figures are unknown, the engine's preference applies, which is by layer because the engine saves layers.
 func (f *figures) way() Way {
 	if f.Chunks == 0 || f.ComputeNS == 0 || f.LinkBytes == 0 {
 		return ByLayer
@@ -45,14 +48,15 @@ func (f *figures) way() Way {
 	return AsWhole
 }
 
-// asWhole is how long a request takes as a whole, after its last layer.
+// asWhole returns the time that a request takes after the last layer is ready, if it is sent as a whole.
 func (f *figures) asWhole() uint64 { return f.cost(mul(f.layers, uint64(f.Chunks)), f.batch) }
 
-// byLayer is how much of it is left then, if it goes layer by layer: the link carries one batch after the other, each
-// of what is ready when it is free.
+// byLayer returns the time that a request takes after the last layer is ready, if it is sent by layers: the link
+// sends one batch after the other, and each batch contains the layers that are ready when the link becomes free.
 func (f *figures) byLayer() (exposed uint64) {
 	layer := mul(uint64(f.Chunks), f.pageBytes)
-	free, sent := uint64(0), uint64(0) // when the link is free, and how many layers have gone
+	// free is the time at which the link becomes free, and sent the number of layers that were sent.
+	free, sent := uint64(0), uint64(0)
 	for sent < f.layers {
 		start := max(free, mul(sent+1, f.ComputeNS))
 		ready := min(max(start/f.ComputeNS, sent+1), f.layers)
@@ -65,7 +69,7 @@ func (f *figures) byLayer() (exposed uint64) {
 	return exposed
 }
 
-// cost is what so many pages take on the link, in as many batches as they need.
+// cost returns the time that the pages take on the link, in batches of at most most pages.
 func (f *figures) cost(pages, most uint64) uint64 {
 	most = max(1, most)
 	batches := pages/most + min(1, pages%most)
@@ -77,7 +81,7 @@ func (f *figures) cost(pages, most uint64) uint64 {
 	return add(ns, mul(batches, f.BatchNS))
 }
 
-// mul and add come to no more than the largest number of 63 bits.
+// mul and add saturate at the largest 63-bit number.
 func mul(a, b uint64) uint64 {
 	if hi, lo := bits.Mul64(a, b); hi == 0 {
 		return min(lo, math.MaxInt64)

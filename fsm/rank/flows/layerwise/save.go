@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// save takes a layer that is computed, or says no. It never waits.
+// save handles a Save. It accepts or refuses the layer at once and never waits.
 func (f *Source) save(e *flow.Env, t effects.Ticket, c *Save) {
 	h, r := f.find(c.Request, c.Run)
 	if code, why := f.checkSave(e, r, c); code != effects.OK {
@@ -45,7 +45,7 @@ func (f *Source) save(e *flow.Env, t effects.Ticket, c *Save) {
 	f.flush(e, h, r)
 }
 
-// enqueue puts a layer behind the others of its chunk that wait.
+// enqueue inserts a layer behind the queued layers of the same chunk.
 func (f *Source) enqueue(r *run, of table.Handle, chunk, layer uint32, page effects.Page) {
 	f.saves.Get(of).left++
 	h, x := f.items.Add()
@@ -66,7 +66,7 @@ func (f *Source) enqueue(r *run, of table.Handle, chunk, layer uint32, page effe
 	f.items.PushBack(list, h)
 }
 
-// checkSave says whether a Save can be taken.
+// checkSave returns an error if a Save cannot be accepted.
 func (f *Source) checkSave(e *flow.Env, r *run, c *Save) (effects.Code, *effects.Why) {
 	n := uint32(len(c.Pages))
 	switch {

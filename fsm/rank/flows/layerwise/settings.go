@@ -7,19 +7,24 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about who pushes layer by layer. Zero means the default.
+// Settings are the part of a rank's configuration that concerns layerwise pushes. Zero means the default.
 type Settings struct {
-	RunsMax    uint32 // default 256: requests of which layers go, at a time
-	SavesMax   uint32 // default 4096: Saves whose pages are not back
-	ChunksMax  uint32 // default 4096: chunks of one request
-	BatchesMax uint32 // default 4: of one request in flight
-	// RunTTL is how long a request stands of which nothing is heard, such as a preempted one.
-	RunTTL effects.Duration // default 10 min
-	// MergeBytes is what one batch has at the most: of layers that are smaller it has several.
-	MergeBytes uint64 // default 8 MiB
+	// RunsMax limits the requests that are pushed by layers at a time; default 256.
+	RunsMax uint32
+	// SavesMax limits the Saves with pages that were not returned; default 4096.
+	SavesMax uint32
+	// ChunksMax limits the chunks of a request; default 4096.
+	ChunksMax uint32
+	// BatchesMax limits the batches in flight of a request; default 4.
+	BatchesMax uint32
+	// RunTTL is the time after which a request is dropped of which nothing was received, such as a preempted request;
+	// default 10 min.
+	RunTTL effects.Duration
+	// MergeBytes limits the bytes of a batch. Layers that are smaller are sent several in a batch. Default 8 MiB.
+	MergeBytes uint64
 }
 
-// Fill puts defaults where nothing is said.
+// Fill sets unset fields to their defaults.
 func (s *Settings) Fill() {
 	kernel.Default(&s.RunsMax, 256)
 	kernel.Default(&s.SavesMax, 4096)
@@ -29,7 +34,7 @@ func (s *Settings) Fill() {
 	kernel.Default(&s.MergeBytes, 8<<20)
 }
 
-// Check says what cannot work.
+// Check returns an error if the settings are invalid.
 func (s *Settings) Check(layers, batchMax uint32) error {
 	if layers > batchMax {
 		return fmt.Errorf("rank: Layers is %d with a BatchMax of %d: a chunk's last tokens go with all layers at once; "+
@@ -41,10 +46,11 @@ func (s *Settings) Check(layers, batchMax uint32) error {
 		kernel.Count{Name: "batches", Value: s.Carried()})
 }
 
-// Carried is how many batches are in flight at the most.
+// Carried returns the maximum number of batches in flight.
 func (s *Settings) Carried() uint32 { return kernel.Clamped(uint64(s.RunsMax) * uint64(s.BatchesMax)) }
 
-// Need is that of who pushes layers: each batch has a question, a transfer, its deadline and its answer's.
+// Need returns the number of deadlines, sends, transfers and commands that may be outstanding. Each batch has a
+// request, a transfer, a deadline and the deadline of the reply.
 func (s *Settings) Need() kernel.Need {
 	n := int(s.Carried())
 	return kernel.Need{Deadlines: 2*int(s.RunsMax) + 2*n, Limits: effects.Limits{

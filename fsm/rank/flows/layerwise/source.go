@@ -13,7 +13,7 @@ import (
 
 var _ flow.Flow = (*Source)(nil)
 
-// A Source is who pushes layer by layer.
+// A Source is the flow that pushes requests layer by layer.
 type Source struct {
 	cfg     Config `snap:"share"`
 	runs    table.Slab[run]
@@ -21,31 +21,35 @@ type Source struct {
 	saves   table.Slab[save]
 	items   table.Slab[item]
 	batches table.Slab[batch]
-	waiting int  // runs whose way is not decided
-	held    int  // Finishes of runs that have ended, of which pages are read still
-	stuck   bool // a batch found no room
+	waiting int // runs without a decision how they are sent
+	held    int // Finishes of ended runs with pages that are still being read
+	// stuck says that a batch could not be sent, because there was no free slot for it.
+	stuck bool
 
 	put  flow.Carried   `snap:"scratch"`
-	text []byte         `snap:"scratch"` // of the keys of a batch
+	text []byte         `snap:"scratch"` // the keys of a batch
 	ends []int          `snap:"scratch"`
 	keys [][]byte       `snap:"scratch"`
 	page []effects.Page `snap:"scratch"`
 
-	chunk []table.Handle `snap:"scratch"` // items of one
+	chunk []table.Handle `snap:"scratch"` // items of a chunk
 }
 
-// Config is what a Source goes by, beside what all flows do.
+// Config configures a Source, in addition to the configuration of all flows.
 type Config struct {
 	Settings
-	Layers   uint32 // of a chunk
-	ItemsMax uint32 // layers of chunks that are queued or in flight
+	Layers uint32 // layers of a chunk
+	// ItemsMax limits the layers of chunks that are queued or in flight.
+	ItemsMax uint32
 	Seed     uint64 // a secret of the rank
 }
 
-// Emptied returns a Source without any run, in the memory of f, which is not used any more.
+// Emptied returns a Source without any run, and reuses the memory of f. The old f must not be used any more.
 func (f *Source) Emptied(cfg Config) Source {
 	return Source{
-		cfg: cfg, runs: f.runs.Emptied(int(cfg.RunsMax)), byID: f.byID.Emptied(), // Each run can finish, whatever is saved.
+		cfg: cfg, runs: f.runs.Emptied(int(cfg.RunsMax)), byID: f.byID.Emptied(),
+		// The table of saves has a row for the Finish of each run, so that each run can finish, however many Saves
+		// there are.
 		saves:   f.saves.Emptied(int(cfg.SavesMax + cfg.RunsMax)),
 		items:   f.items.Emptied(int(kernel.Clamped(uint64(cfg.ItemsMax) + uint64(cfg.RunsMax)*uint64(cfg.Layers)))),
 		batches: f.batches.Emptied(2 * int(cfg.Carried())),
@@ -53,60 +57,71 @@ func (f *Source) Emptied(cfg Config) Source {
 	}
 }
 
-// A run is one request, from Begin until it has ended. Batches and Saves may be left of it then.
+// A run is the push of a request, from Begin until the request has ended. Batches and Saves of the run may outlive
+// it.
 type run struct {
-	id      []byte
-	begin   effects.Ticket // of its Begin
-	peer    engine.Peer
-	to      table.Handle // of the link room; zero: nobody
-	request table.Handle // of the engine's
+	id    []byte
+	begin effects.Ticket // ticket of the Begin
+	peer  engine.Peer
+	// to is the peer in the link room; zero: nothing is sent.
+	to      table.Handle
+	request table.Handle // of the engine's request
 	figures Figures
-	base    uint32 // the first chunk that may go
+	base    uint32 // first chunk that may be sent
 	epoch   uint32
 	way     Way
-	sent    []uint32 // by layer: chunks before this one need not go any more, or are under way
-	keys    []byte   // of chunks, from base on
-	ends    []uint32
-	chunks  []chunk
-	queue   table.List // items that are to go, all of a chunk together
-	// shut are items of chunks that are not open at the peer, while that has no room for one more. Layers of open chunks
-	// go on meanwhile: room was promised for them.
-	shut     table.List
-	full     bool           // the peer had no room for a single chunk more, and none of ours has become whole since
-	paused   bool           // layers of an open chunk were refused: nothing goes for a moment
-	narrow   uint32         // the most chunks that a batch opens, after one was refused; 0: as many as fit a message
-	opening  table.Handle   // the batch in flight that opens chunks: there is one at most; zero: none
-	refusal  effects.Code   // of that
-	said     *effects.Why   // and what was said of it
-	retry    kernel.TimerID `snap:"set"` // when it is tried again though nothing of ours has become whole
-	batches  table.List     // without an outcome
+	// sent is, for each layer, the first chunk of which the layer was not saved in this epoch. The layer of all
+	// chunks before was sent, is in flight or queued, or need not be sent.
+	sent   []uint32
+	keys   []byte // keys of the chunks from base on
+	ends   []uint32
+	chunks []chunk
+	queue  table.List // items to send, grouped by chunk
+	// shut lists the items of chunks that are not open at the peer, while the peer has no room for another chunk.
+	// Layers of open chunks are sent meanwhile, because the peer has reserved room for these chunks.
+	shut table.List
+	// full says that the peer had no room for a single chunk more, and no chunk of this run has become whole since.
+	full bool
+	// paused says that layers of an open chunk were refused. Nothing is sent until the retry.
+	paused bool
+	// narrow limits the chunks that a batch opens, after a batch was refused; 0: as many as fit in a message.
+	narrow uint32
+	// opening is the batch in flight that opens chunks. There is at most one; zero: none.
+	opening table.Handle
+	refusal effects.Code // code of the latest refusal for lack of room
+	said    *effects.Why // reason of that refusal
+	// retry is the timer for sending again even if no chunk of this run has become whole.
+	retry    kernel.TimerID `snap:"set"`
+	batches  table.List     // batches without an outcome
 	failed   effects.Code
 	why      *effects.Why
-	finish   table.Handle // the Finish, as a save; zero: none came
-	total    uint32       // chunks in all, then
-	tokens   uint32       // of the last one
+	finish   table.Handle // the Finish, as a save; zero: not received
+	total    uint32       // number of chunks, set by Finish
+	tokens   uint32       // tokens of the last chunk, if that is incomplete
 	patience effects.Duration
-	timer    kernel.TimerID `snap:"set"` // when it must have finished, or is forgotten
+	// timer is the deadline of the Finish. Before the Finish it is the instant at which an idle run is dropped.
+	timer kernel.TimerID `snap:"set"`
 }
 
-// A chunk is how far one is, in this epoch.
+// A chunk is the state of a chunk in this epoch.
 type chunk struct {
-	last   table.Handle    // the item of it that was queued last
-	opener table.Handle    // the batch that opens it, until that has its outcome
-	grant  effects.GrantID // under which its first layers went
-	open   bool            // layers of it were taken
-	taken  uint32          // how many
-	there  bool            // it is whole at the other end, or was there
+	last table.Handle // the item that was queued last
+	// opener is the batch that opens the chunk, until that batch has an outcome.
+	opener table.Handle
+	grant  effects.GrantID // the grant for the first layers
+	open   bool            // the peer has accepted layers of the chunk
+	taken  uint32          // number of accepted layers
+	there  bool            // the chunk is whole at the peer
 }
 
-// A save is the pages of a command that go, or have gone and are read still.
+// A save holds the pages of a command until all of them were sent and are not read any more.
 type save struct {
 	engine.Op
-	left     uint32 // items
-	outlives bool   // its run, which it was to finish
+	left     uint32 // items that are queued or in flight
+	outlives bool   // a Finish: its run has ended
 }
 
-// An item is one layer of one chunk.
+// An item is a layer of a chunk.
 type item struct {
 	save   table.Handle
 	chunk  uint32
@@ -117,28 +132,29 @@ type item struct {
 
 // A batch is a put that carries items.
 type batch struct {
-	of    table.Handle // its run
+	of    table.Handle // the run
 	epoch uint32
-	opens uint32 // chunks that it opens; 0: layers of open ones
+	// opens is the number of chunks that the batch opens; 0: the batch contains layers of open chunks.
+	opens uint32
 	put   table.Handle
 	items table.List
 }
 
-// Kinds of tickets, deadlines and what is carried.
+// Kinds of tickets, deadlines and puts.
 const (
-	kindRun   uint8 = iota + 1 // the deadline of a run, and the ticket of its Finish
-	kindBatch                  // what is carried
-	kindRetry                  // when a run looks again whether its peer has room
+	kindRun   uint8 = iota + 1 // the deadline of a run, and the ticket of a Finish
+	kindBatch                  // a put
+	kindRetry                  // the retry of a run when the peer had no room
 )
 
 func ref(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerLayers, Kind: kind, Subject: h}
 }
 
-// Step panics: what is carried for this flow is reported through [flow.Env.Told].
+// Step panics, because outcomes of puts for this flow are reported through [flow.Env.Told].
 func (f *Source) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("the source of layers") }
 
-// Command takes a Begin, Save, Preempt, Finish or Drop.
+// Command handles a Begin, Save, Preempt, Finish or Drop. It returns false for other commands.
 func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 	var code effects.Code
 	var why *effects.Why
@@ -168,8 +184,8 @@ func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
 
 func (f *Source) hash(id []byte) uint64 { return table.Hash(f.cfg.Seed, id) }
 
-// find is the run of a request, if it is the one that a Begin began; nil: there is none. One that was forgotten may
-// have another's name by now.
+// find returns the run of a request, or nil if there is none. If begin is not 0, the run must be that of the given
+// Begin, because the name of a dropped run may have been used again.
 func (f *Source) find(id []byte, begin effects.Ticket) (table.Handle, *run) {
 	for p := f.byID.Seek(f.hash(id)); p.Found(); p = f.byID.Next(p) {
 		if r := f.runs.Get(p.Handle()); bytes.Equal(r.id, id) && (begin == 0 || begin == r.begin) {
@@ -179,7 +195,7 @@ func (f *Source) find(id []byte, begin effects.Ticket) (table.Handle, *run) {
 	return 0, nil
 }
 
-// computing says whether more may come of a run, which is that of a request.
+// computing returns an error if r is nil or has a Finish, so that the engine cannot add to the run of request id.
 func (r *run) computing(id []byte) (effects.Code, *effects.Why) {
 	switch {
 	case r == nil:
@@ -190,7 +206,7 @@ func (r *run) computing(id []byte) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// begin begins with a run.
+// begin starts a run.
 func (f *Source) begin(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code, *effects.Why) {
 	_, former := f.find(c.Request, 0)
 	switch {
@@ -205,7 +221,7 @@ func (f *Source) begin(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code, *
 		return effects.Invalid, begun(c.Request)
 	case c.Peer.Host != "" && (c.Peer.InitPort == 0 || c.Peer.AllocPort == 0):
 		return effects.Invalid, invalid("Peer", effects.Words([]byte(c.Peer.Host))+" without a port", "a host and two ports")
-	case f.runs.Len()+f.held >= int(f.cfg.RunsMax): // So that each can finish.
+	case f.runs.Len()+f.held >= int(f.cfg.RunsMax): // so that each run can finish
 		e.Out.Mark(Marks.RunsFull)
 		return effects.TooMany, full("runs", f.cfg.RunsMax)
 	}
@@ -213,7 +229,7 @@ func (f *Source) begin(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code, *
 	if c.Peer.Host == "" {
 		e.Out.Mark(Marks.Nowhere)
 	} else {
-		// Whoever is refused leaves no trace: nobody is called for it.
+		// A refused Begin leaves no trace: no link is requested for it.
 		if code, why := e.Commands.MayEnter(&e.Env, c.Request); code != effects.OK {
 			return code, why
 		}
@@ -237,13 +253,13 @@ func (f *Source) begin(e *flow.Env, t effects.Ticket, c *Begin) (effects.Code, *
 	return effects.OK, nil
 }
 
-// live has a run stand for a while of which nothing is heard.
+// live restarts the time after which an idle run is dropped.
 func (f *Source) live(e *flow.Env, h table.Handle, r *run) {
 	e.Timers.Stop(&r.timer)
 	e.Timers.Set(&r.timer, e.Now.Add(f.cfg.RunTTL), ref(kindRun, h))
 }
 
-// nowhere says that nothing of a run goes.
+// nowhere reports whether the run has no peer, so that nothing is sent.
 func (r *run) nowhere() bool { return r.to == 0 }
 
 func (r *run) key(chunk uint32) []byte {
@@ -256,17 +272,17 @@ func (r *run) key(chunk uint32) []byte {
 
 func (r *run) chunk(at uint32) *chunk { return &r.chunks[at-r.base] }
 
-// known is the first chunk of which no layer was saved.
+// known returns the first chunk of which no layer was saved.
 func (r *run) known() uint32 { return r.base + uint32(len(r.ends)) }
 
-// know notes the key of the next chunk.
+// know appends the key of the next chunk.
 func (r *run) know(key []byte) {
 	r.keys = append(r.keys, key...)
 	r.ends = append(r.ends, uint32(len(r.keys)))
 	r.chunks = append(r.chunks, chunk{})
 }
 
-// preempt begins another epoch.
+// preempt handles a Preempt: it stops all batches and begins another epoch.
 func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
 	h, r := f.find(c.Request, c.Run)
 	if code, why := r.computing(c.Request); code != effects.OK {
@@ -295,7 +311,7 @@ func (f *Source) preempt(e *flow.Env, c *Preempt) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// drop ends a run of which nothing more is to go.
+// drop handles a Drop: it ends the run.
 func (f *Source) drop(e *flow.Env, c *Drop) (effects.Code, *effects.Why) {
 	h, r := f.find(c.Request, c.Run)
 	if code, why := r.computing(c.Request); code != effects.OK {
@@ -305,14 +321,14 @@ func (f *Source) drop(e *flow.Env, c *Drop) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// forget ends a run that has no Finish. The proxy is not told.
+// forget ends a run without a Finish. The proxy is not notified.
 func (f *Source) forget(e *flow.Env, h table.Handle, r *run) {
 	f.halt(e, r)
 	e.Commands.Leave(&e.Env, r.request, 0, effects.OK)
 	f.end(e, h, r)
 }
 
-// halt takes back what is queued of a run, and stops what is in flight.
+// halt removes all queued items of a run, and cancels the batches in flight.
 func (f *Source) halt(e *flow.Env, r *run) {
 	f.items.Join(&r.queue, &r.shut)
 	for h := r.queue.Front(); h != 0; h = r.queue.Front() {
@@ -324,7 +340,7 @@ func (f *Source) halt(e *flow.Env, r *run) {
 	}
 }
 
-// end removes a run that owes no outcome.
+// end removes a run. The caller has delivered all outcomes of the run.
 func (f *Source) end(e *flow.Env, h table.Handle, r *run) {
 	for b := r.batches.Front(); b != 0; b = r.batches.Front() {
 		f.batches.Unlink(&r.batches, b)
@@ -341,7 +357,8 @@ func (f *Source) end(e *flow.Env, h table.Handle, r *run) {
 	f.runs.Remove(h)
 }
 
-// fail ends what a run has under way. A Finish ends so; until it comes Saves are refused.
+// fail records the failure of a run and stops its batches. If the run has a Finish, this is the outcome; otherwise
+// Saves are refused until a Finish arrives.
 func (f *Source) fail(e *flow.Env, h table.Handle, r *run, code effects.Code, why *effects.Why) {
 	if r.failed != effects.OK {
 		return
@@ -353,7 +370,8 @@ func (f *Source) fail(e *flow.Env, h table.Handle, r *run, code effects.Code, wh
 	}
 }
 
-// back gives an item's page back to the command that it came with, which is the engine's again with its last one.
+// back removes an item. When all items of a command are gone and its outcome was delivered, the pages are returned to
+// the engine.
 func (f *Source) back(e *flow.Env, h table.Handle) {
 	x := f.items.Get(h)
 	at := x.save
@@ -373,7 +391,7 @@ func (f *Source) over(h table.Handle, s *save) {
 	f.saves.Remove(h)
 }
 
-// Due handles the deadline of a run.
+// Due handles the deadlines of a run.
 func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	h := of.Subject
 	r := f.runs.Get(h)
@@ -385,7 +403,7 @@ func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	}
 	if r.timer = 0; r.finish != 0 {
 		code, why := effects.Expired, outOfTime(r)
-		if r.refusal != effects.OK { // Time was not what it lacked.
+		if r.refusal != effects.OK { // The run failed for lack of room, not of time.
 			code, why = r.refusal, r.said
 		}
 		f.fail(e, h, r, code, why)
@@ -395,7 +413,7 @@ func (f *Source) Due(e *flow.Env, of kernel.Ref) {
 	f.forget(e, h, r)
 }
 
-// Signal is told that an outbound peer changed: who waits to know how its peer takes layers looks again.
+// Signal handles a change of an outbound peer: runs without a decision how they are sent are examined again.
 func (f *Source) Signal(e *flow.Env, of kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Changed {
 		kernel.Foreign("who pushes layers")
@@ -412,7 +430,7 @@ func (f *Source) Signal(e *flow.Env, of kernel.Ref, s flow.Signal) {
 	}
 }
 
-// GoOn sends what found no room before.
+// GoOn sends items that found no free slot for a batch before.
 func (f *Source) GoOn(e *flow.Env) {
 	if !f.stuck || !e.Carrier.Room() {
 		return
@@ -433,7 +451,7 @@ func (f *Source) Abort(e *flow.Env, of kernel.Ref) bool {
 	return true
 }
 
-// DrainRunAt ends the run at a slot if it has no Finish, and says whether there is such a slot.
+// DrainRunAt ends the run in a slot if the run has no Finish, and reports whether there is a slot of this number.
 func (f *Source) DrainRunAt(e *flow.Env, slot int32) bool {
 	h := f.runs.At(slot)
 	if r := f.runs.Get(h); r != nil && r.finish == 0 {
@@ -444,13 +462,13 @@ func (f *Source) DrainRunAt(e *flow.Env, slot int32) bool {
 	return slot < f.runs.Slots()
 }
 
-// Left counts what a drain waits for.
+// Left returns the number of rows that a drain waits for.
 func (f *Source) Left(*flow.Env) int { return f.runs.Len() + f.saves.Len() + f.batches.Len() }
 
-// Len is the number of runs.
+// Len returns the number of runs.
 func (f *Source) Len() int { return f.runs.Len() }
 
-// Tables shows what there is.
+// Tables reports the sizes of the tables.
 func (f *Source) Tables(visit table.Visit) {
 	visit("layer runs", f.runs.Len(), table.Empty)
 	visit("layer saves", f.saves.Len(), table.Empty)
@@ -466,10 +484,10 @@ const (
 	runFinishing
 )
 
-// StateNames are their names.
+// StateNames returns the names of the states.
 func StateNames() []string { return []string{"no run", "run computing", "run failed", "run finishing"} }
 
-// State is where the run of a Ref stands.
+// State returns the state of the run of a Ref.
 func (f *Source) State(_ *flow.Rooms, of kernel.Ref) uint16 {
 	switch r := f.runs.Get(of.Subject); {
 	case r == nil:

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// What this flow says of a failure, beside its code. All of it is made where something failed.
+// Reasons for failures, in addition to the code. Each function is called only when something failed.
 
 func full(what string, most uint32) *effects.Why {
 	return &effects.Why{

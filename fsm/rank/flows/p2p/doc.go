@@ -1,66 +1,85 @@
-// Package p2p shares what is ready between peers: an Owner says which prefix of some chunks it has, and lends it to who
-// asks; a Requester asks, and reads it into pages that become its own store's. It is two flows over rooms that others
-// have too: lookups, pins and leases are fsm/rank/peers/loan's, links and the connection to a peer
-// fsm/rank/peers/link's, pages that are read into and what becomes readable of them fsm/rank/memory/landing's, the read
-// fsm/rank/memory/transfer's.
+// Package p2p shares ready chunks between peers. An Owner tells a peer which prefix of some chunks is in its store,
+// and lends that prefix to the peer. A Requester asks a peer, and reads the chunks into pages that become entries of
+// its own store. Both are flows over rooms that other flows use as well: lookups, pins and leases belong to
+// fsm/rank/peers/loan, links and the connection to a peer to fsm/rank/peers/link, pages that are being filled to
+// fsm/rank/memory/landing, and the read to fsm/rank/memory/transfer.
+//
+// Example of a pull:
+//
+//	requester: Bring k1 k2 k3   sends AscendBatchedLookupAndGetMsg (operation 7)
+//	owner                       pins k1 and k2, lends them, replies: 2 hits, grant 9, lease 60 s
+//	requester                   takes two pages, reads k1 and k2 in one transfer
+//	requester                   outcome NotFound with 2 hits; sends a done message for grant 9
+//	owner                       ends the loan, unpins k1 and k2
 //
 // # The owner
 //
-// It listens on two channels. Lookup is matched: a peer asks which chunks are here (Get), where ends are taken
-// (QueryDonePort), or says that it reads no more (Done). PeerDone takes Done alone. Each message has one answer in the
-// step in which it comes; what is none of these is answered with the code that LMCache-Ascend has for it.
+// The owner listens on two channels. On the Lookup channel a message asks which chunks are present (Get), or where
+// done messages are accepted (QueryDonePort), or says that a loan is not read any more (Done). The PeerDone channel
+// accepts Done only. Each message has exactly one reply, in the step in which the message arrives, except that the
+// reply to a Get waits for this node's own copies or write if the Get requires them. Any other message is answered
+// with the error code of LMCache-Ascend for it.
 //
-//		Get ──► loan ──► by Done, by time, or with the reader's link: over
+//		Get ──► loan ──► ended by Done, by time, or with the reader's link
 //
-//	  - With an arena (ArenaPages) what a Get asks for is copied there first, as long a prefix as its asker may have of
-//	    it, and the copies are lent. It has its one answer when all copies have settled, and until then, and no longer,
-//	    the store keeps what they are of. A copy that fails ends the prefix. Questions whose chunks are copied are in
-//	    service as those are that are answered by a write: of all these no peer has more than it leaves.
-//	  - A Get has an operation of its asker's life, which each attempt repeats: it is answered with the same pages under
-//	    the same grant, and what is left of their time. Another life, or another peer with a lookup of the same name, has
-//	    another loan.
-//	  - Who has not shaken hands, or whose link is lost, is told to introduce itself. So is who speaks without our
-//	    extensions: our planes let nobody in whom they do not know.
-//	  - A Done ends the loan whose grant it names, if it is the speaker's own. One that names none ends nothing: it may
-//	    mean any of several.
-//	  - The reader's right counts from when it asked, which precedes the loan (M4). The end here is by the owner's clock.
-//	  - Only whole pages are lent: no message of this flow says how long a chunk is.
-//	  - Of loans, and of the pages under them, no peer has more than it leaves: the others' lookups never fail for it.
-//	  - Where the question grants pages of the asker's (push), what there is is pinned and written into them, over a link
-//	    to them that is made then. The one answer goes out when nothing writes any more. The write ends before the
-//	    asker's grant does, by the anchor that its stamps make. Of those in progress, too, no peer has more than it
-//	    leaves; whoever asks beyond that has a miss at once. What was answered never begins anew, if the question comes
-//	    again.
+//	  - With an arena (ArenaPages), the chunks of a Get are first copied to the arena, as long a prefix as the peer's
+//	    share of the arena permits, and the copies are lent. The reply is sent when all copies have settled, and until
+//	    then, and no longer, the store keeps the originals. A copy that fails ends the prefix. Such requests count as
+//	    requests in service together with those that are answered by a write, and no peer has more of them than it
+//	    leaves for the remaining peers.
+//	  - A Get has an operation of the requester's incarnation, and each attempt repeats the operation. A repeated
+//	    operation is answered with the same pages under the same grant and the remaining time. Another incarnation, or
+//	    another peer with a lookup of the same name, receives a separate loan.
+//	  - A peer that has not completed a handshake, or lost its link, is told to introduce itself. So is a peer without
+//	    kvferry's extensions, because the data planes admit only known peers.
+//	  - A Done ends the loan of the grant that it names, if the loan belongs to the sender. A Done without a grant ends
+//	    nothing, because it may mean any of several loans.
+//	  - The reader counts its right to read from the time of its request, which precedes the loan (M4). The owner ends
+//	    the loan by the owner's clock.
+//	  - Only whole pages are lent, because no message of this flow states the length of a chunk.
+//	  - No peer has more loans, or pages in loans, than it leaves for the remaining peers, so lookups of one peer never
+//	    fail because of another.
+//	  - If the request grants pages of the requester (push), the owner pins the chunks and writes them into these
+//	    pages, over a link that is made for the purpose if necessary. The only reply is sent when nothing writes any
+//	    more. The write ends before the requester's grant does, by the anchor that the stamps provide. No peer has more
+//	    pushes in progress than it leaves for the remaining peers; a request beyond that is a miss at once. A request
+//	    that was answered never starts again when the message is repeated.
 //
 // # The requester
 //
-// It is told of whom to ask by the command, Bring, or asks directories (package registrar): who has what is for others
-// to know, and may be wrong, which costs a miss and nothing else. Those that directories name are asked in their order,
-// each by a get of its own, if more is said of them than is here; whatever became of that, the next one is asked, but
-// for what ends at our side: time, memory, an abort.
+// The command Bring names the peer to ask, or the requester asks directories (package registrar) which peers have the
+// chunks. The directory's reply may be wrong, which costs a cache miss and nothing else. The named peers are asked in
+// their order, each by a get of its own, if the peer is said to have more than is present here. Whatever the outcome
+// of a get, the next peer is asked, except when the reason lies at this node: time, memory, or an abort.
 //
-//		linking ──► asking ──► reading ──► leaving ──► telling ──► gone
+//		linking ──► asking ──► reading ──► leaving ──► telling ──► removed
 //		              │           └──► settling ──►┘
 //		              ├──► keeping ──► leaving
-//		              └──► ghost: it has its outcome, and a late answer's loan is given back
+//		              └──► ghost: the outcome was delivered; the loan of a late reply is given back
 //
-//	  - All gets of a peer share one lookup lane. Where that is lost, each question on it is asked again on the next one,
-//	    as the same operation, some times at most. Where nobody answers in time it is a miss, not asked again.
-//	  - Pages are taken when the answer is here, which says how many: all or none, from our engine's share, and not
-//	    before who waits for some. They are under a grant of our own until the read has settled, however it ended; what
-//	    landed whole is a fill of the store's, of which the first one counts.
-//	  - The read ends before the loan does, by our clock from before we asked; on planes that nobody watches one that
-//	    ended later is not believed.
-//	  - In push pages for all that it asks for are granted in the step that asks, all or none: under one grant, which a
-//	    question that is asked again names again while it stands. What lands is the store's. The rest is free by the
-//	    answer; without one, on fenced planes by a revocation as the get has its outcome, on leased ones by a late answer
-//	    or by the proof that follows the grant's time.
-//	  - Delayed, what was lent is kept as an offer is (package deferred), and no page is taken: the outcome says how much
-//	    is here or kept for the request, and a fetch reads it. It is kept until that has ended, for as long as the loan
-//	    stands, its request is wanted and the link over which it was asked for is up.
-//	  - Each loan that an answer named is given back, once nothing of ours reads under it, whatever became of the read.
+//	  - All gets from a peer share a lookup lane. If the lane is lost, each request on it is sent again on the next
+//	    lane, as the same operation, up to a number of attempts. If the peer does not reply in time, the get is a miss
+//	    and is not repeated.
+//	  - Pages are taken when the reply is present, which says how many are needed: all or none, from the share of the
+//	    node's own engine, and not before allocation requests that wait for pages. The pages are under a grant of this
+//	    node until the read has settled, however the read ended. Chunks that landed completely are fills of the store,
+//	    of which the first one counts.
+//	  - The read ends before the loan does, by this node's clock from before the request was sent. On leased planes, a
+//	    read that completed later is not believed.
+//	  - In push mode, pages for all requested chunks are granted in the step that sends the request, all or none, under
+//	    a single grant. A repeated request names the same grant while the grant is in force. Chunks that land belong to
+//	    the store. The remaining pages become free with the reply. Without a reply they become free, on fenced planes,
+//	    by a revocation when the get has its outcome; on leased planes, by a late reply or by the proof that follows
+//	    the end of the grant.
+//	  - In delayed mode, the loan is kept like a deferred offer (package deferred), and no page is taken. The outcome
+//	    says how many chunks are present or kept for the request, and a fetch reads them. The loan is kept until the
+//	    fetch has ended, as long as the loan is in force, the request is wanted, and the link over which the loan was
+//	    requested is up.
+//	  - Each loan named by a reply is given back when nothing of this node reads under the loan, whatever the outcome
+//	    of the read.
 //
-// Who may touch what: a pin keeps a chunk in the store, a read grant keeps its page from writers, and both last as long
-// as the lease, whoever gives the chunk up meanwhile. Nothing is claimed or consumed there. At the reader a page is
-// readable when it is whole, and its own engine's claim keeps it.
+// Protection of memory: a pin keeps a chunk in the owner's store, and a read grant keeps the chunk's page from being
+// written. Both last as long as the lease, even if the chunk is given up meanwhile. Lending neither claims nor
+// consumes a chunk. At the reader, a page is readable when it is complete, and the claim of the reader's own engine
+// keeps it.
 package p2p

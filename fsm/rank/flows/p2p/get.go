@@ -11,17 +11,17 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Peer is where somebody listens who may have chunks: its handshakes. Where it takes lookups it says there.
+// Peer is the handshake address of a node that may have chunks. The handshake tells where that node accepts lookups.
 type Peer struct {
 	Host     string
 	InitPort uint16
 }
 
-// Bring has the chunks of Keys brought here that a peer has, as far as they are not here and as they form a prefix.
-// Where From says nothing, directories are asked who has them, and those that they name are asked in their order. Hits
-// says how long the prefix is that is readable here at its outcome, whatever that is; each of its chunks is kept for
-// Request as if it had been pushed for it. A peer that has nothing is NotFound, and so are chunks that are missing
-// behind those that came.
+// Bring fetches those chunks of Keys that a peer has and that are missing here, as far as they form a prefix. If From
+// is empty, directories are asked which peers have the chunks, and these peers are asked in order. Hits of the
+// outcome is the length of the prefix that is readable here at that time, whatever the code; each chunk of the prefix
+// is kept for Request as if a peer had pushed the chunk for it. The code is NotFound if the peer has nothing, or if
+// chunks are missing after the fetched ones.
 type Bring struct {
 	From     Peer
 	Request  []byte
@@ -30,17 +30,20 @@ type Bring struct {
 	Mode     Mode
 }
 
-// Mode is how chunks come.
+// Mode is the way in which chunks are transferred.
 type Mode uint8
 
-// Modes of a Bring.
+// The modes of a Bring.
 const (
-	Pull    Mode = iota // they are read as soon as the peer has said which it has
-	Push                // the peer writes them, into pages that it is given with the question
-	Delayed             // they stay there until they are fetched
+	// Pull: this node reads the chunks when the peer has replied which ones are present.
+	Pull Mode = iota
+	// Push: the peer writes the chunks into pages that the request grants.
+	Push
+	// Delayed: the chunks stay at the peer until a fetch reads them.
+	Delayed
 )
 
-// String is its name.
+// String returns the name of the mode.
 func (m Mode) String() string {
 	switch m {
 	case Pull:
@@ -56,63 +59,83 @@ func (m Mode) String() string {
 // IsCommand marks a command body.
 func (*Bring) IsCommand() {}
 
-// A get is one Bring. Its outcome and its end are two things: after Deliver it stays until nothing stores into the
-// pages that it took, no late answer can bring a loan, and its peer was told that the loan is finished with.
+// A get is a Bring from one peer. The outcome of a get and its end are separate events: after the outcome was
+// delivered, the get remains until nothing stores into its pages, no late reply can name a loan, and the peer was
+// told that the loan is finished with.
 type get struct {
-	ticket    effects.Ticket
-	by        table.Handle // the seek that began it; zero: an engine
+	ticket effects.Ticket
+	// by is the seek that began the get; zero: an engine began it.
+	by        table.Handle
 	delivered bool
-	lookup    []byte // its name
-	keys      []byte
-	ends      []uint32 // ends[i]: where key i ends in keys
-	request   uint64   // hash
+	lookup    []byte   // the name of the lookup
+	keys      []byte   // all keys
+	ends      []uint32 // ends[i] is the end of key i in keys
+	request   uint64   // hash of the request id
 	patience  effects.Duration
 	deadline  effects.Time
-	timer     kernel.TimerID `snap:"set"` // the deadline
-	here      uint32         // so many from the first were here when it began, and are not asked for
+	timer     kernel.TimerID `snap:"set"` // fires at deadline
+	// here is the number of first chunks that were readable when the get began, and are not requested.
+	here uint32
 
-	peer      table.Handle // of the link room
-	where     link.Where   // of the peer
+	peer      table.Handle // the peer in the link room
+	where     link.Where   // address of the peer
 	phase     phase
 	operation uint64
-	attempt   uint32         // how often it was asked
-	told      uint32         // how often the last word was said
-	reached   uint64         // the link's attempt when it began to wait for it
-	conn      effects.Conn   // on which its question is
-	answer    kernel.TimerID `snap:"set"` // when the answer is overdue; of a ghost, when it is waited for no more
+	attempt   uint32 // number of requests sent
+	told      uint32 // number of done messages sent
+	// reached is the link's attempt number when the get began to wait for the link.
+	reached uint64
+	conn    effects.Conn // connection of the request in flight
+	// answer fires when the reply is overdue. For a ghost it fires when the late reply is not awaited any longer.
+	answer kernel.TimerID `snap:"set"`
 
-	who   effects.Incarnation // whom it asked: what is said of it holds for no other life
-	us    effects.Incarnation // who we are to it
-	asked effects.Time        // when that attempt was sent which is under way, or was answered
-	since effects.Time        `snap:"skip"` // when it asked first: the loan may be as old
-	grant uint64              // the loan; zero: none
-	until effects.Time        // when our right to read ends, less the guard: a read that ends later is not believed
-	into  effects.GrantID     // our own grant, of the pages that are read into, or that its owner writes into
-	hits  uint32              // chunks that were lent
-	cut   bool                // the owner has more of them, and lends no more at a time
+	// who is the incarnation of the peer that was asked. The reply holds for that incarnation only (M2).
+	who effects.Incarnation
+	us  effects.Incarnation // the incarnation of this node for that peer
+	// asked is the time at which the latest attempt was sent. The right to read counts from here, because this
+	// precedes the loan (M4).
+	asked effects.Time
+	// since is the time at which the first attempt was sent, which is the earliest possible begin of the loan.
+	since effects.Time `snap:"skip"`
+	grant uint64       // grant of the loan; zero: none
+	// until is the end of the right to read, less the guard. Invariant: the result of a read that ends later on a
+	// leased plane is not believed (M4).
+	until effects.Time
+	// into is the grant of this node's own pages, which the read fills or the owner writes (M1).
+	into effects.GrantID
+	hits uint32 // number of chunks that were lent
+	// cut says that the owner has more of the chunks but lends no more at a time.
+	cut bool
 
 	mode    Mode
-	granted effects.Time // Push: since when pages are
-	places  []uint32     // Push: of each chunk, among these
+	granted effects.Time // Push: when the pages were granted
+	// Push: places is, for each requested chunk, the index of its page in the grant.
+	places []uint32
 
-	kept table.Handle // Delayed: in the room of what is kept
+	kept table.Handle // Delayed: the row in the room of deferred offers
 
 	read transfer.Transfer
-	code effects.Code // how it ends, if it has failed
+	// code and why are the failure, if there is one.
+	code effects.Code
 	why  effects.Why
 }
 
-// phase is where a get stands.
+// A phase is the state of a get.
 type phase uint8
 
 const (
-	linking  phase = iota // waits for the link, or for its turn
-	asking                // question sent; delivered already it is a ghost, whose late answer brings a loan to give back
-	reading               // transfer in flight
-	settling              // it ended, but something may still store into the pages
-	leaving               // waits for its turn to say that the loan is finished with
-	telling               // said it
-	keeping               // delivered; what was lent is kept until it is fetched, or over
+	linking phase = iota // waits for the link, or for the lookup lane
+	// The request is in flight. If the outcome was delivered already, the get is a ghost: a late reply may name a
+	// loan, which is then given back.
+	asking
+	reading // the read is in flight
+	// The read has ended, but something may still store into the pages.
+	settling
+	// The get waits for the lookup lane to send the done message.
+	leaving
+	telling // the done message is in flight
+	// The outcome was delivered. The loan is kept until a fetch has read the chunks, or the loan is over.
+	keeping
 	phases
 )
 
@@ -126,17 +149,18 @@ func (r *get) key(i int) []byte {
 	return r.keys[from:r.ends[i]]
 }
 
-// A Requester is who wants chunks of peers: it asks, reads what it is told in one transfer into pages that become the
-// store's, and says when it has read.
+// A Requester fetches chunks from peers: it sends requests, reads the lent chunks in one transfer into pages that
+// become entries of the store, and sends done messages.
 type Requester struct {
 	cfg   RequesterConfig `snap:"share"`
 	gets  table.Slab[get]
 	lines []line // by the slot of the outbound peer
-	Seeks Seeks  // Brings that name nobody
-	// Frozen are peers that did not answer a question in its time: a process that is stopped keeps its connections, so
-	// nothing else tells. Otherwise each question would wait that long for each of them, for ever.
+	Seeks Seeks  // Brings without a named peer
+	// frozen is the circuit breaker for peers that did not reply in time. A stopped process keeps its connections, so
+	// nothing else shows that it is stopped. Without the breaker, each Bring would wait LookupTime for each of these
+	// peers, without an end.
 	frozen    link.Breakers
-	operation uint64 // of the last get
+	operation uint64 // of the latest get
 
 	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
 	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
@@ -146,31 +170,35 @@ type Requester struct {
 	keys  [][]byte                                  `snap:"scratch"`
 }
 
-// A line is the gets that wait for the lookup lane of one peer, oldest first.
+// A line is the queue for the lookup lane of a peer, oldest get first.
 type line struct {
-	asks  table.List // that have a question
-	words table.List // that have a last word: they go first, for they set memory free
-	kept  table.List // that keep what was lent
+	asks table.List // gets with a request to send
+	// words are gets with a done message to send. They are sent first, because they free memory at the peer.
+	words table.List
+	kept  table.List // gets with a kept loan
 }
 
-// RequesterConfig is what a Requester goes by, beside what all flows do.
+// RequesterConfig configures a Requester, in addition to the configuration of all flows.
 type RequesterConfig struct {
-	ReceiverID   string           // our name in lookups
-	BringsMax    uint32           // in progress at a time, ghosts included
-	Timeout      effects.Duration // of a Bring that says none
-	LookupTime   effects.Duration // of one question
+	ReceiverID   string           // name of this node in lookups
+	BringsMax    uint32           // gets in progress at a time, including ghosts
+	Timeout      effects.Duration // default patience of a Bring
+	LookupTime   effects.Duration // timeout of a request
 	RequestIDMax uint32
-	Keeps        bool             // Brings may be Delayed
-	LeadMin      effects.Duration // for which a loan must still stand to be kept
-	Directory    registrar.Config // whom Brings are for that name nobody
-	Seed         uint64           // a secret
+	Keeps        bool // Brings may be Delayed
+	// LeadMin is the minimum remaining time of a loan that is worth keeping.
+	LeadMin effects.Duration
+	// Directory configures the directories that are asked for Brings without a named peer.
+	Directory registrar.Config
+	Seed      uint64 // a secret
 }
 
-// frozenMost is how many times as long as a question may take a peer is left alone that answers none: the first time it
-// is as long as one, and then each time twice as long.
+// frozenMost limits the backoff of a peer that does not reply, in multiples of LookupTime. The first backoff lasts
+// LookupTime, and each further one twice as long as the one before.
 const frozenMost = 16
 
-// Emptied returns a Requester that wants nothing of so many peers, in the memory of f, which is not used any more.
+// Emptied returns a Requester without any get, for up to peersMax peers, and reuses the memory of f. The old f must
+// not be used any more.
 func (f *Requester) Emptied(cfg RequesterConfig, peersMax uint32) Requester {
 	frozen := f.frozen.Emptied(cfg.LookupTime, int(peersMax), cfg.Seed)
 	return Requester{
@@ -183,13 +211,15 @@ func (f *Requester) Emptied(cfg RequesterConfig, peersMax uint32) Requester {
 
 // Kinds of completions and deadlines.
 const (
-	kindLanding  uint8 = iota // a landing of its own: its Refs have no kind
-	kindAsk                   // a question about chunks
-	kindDone                  // a word that a loan is finished with
-	kindTransfer              // a read
-	timerGet                  // when a get must have its outcome
-	timerAnswer               // when an answer is overdue
-	kindSeek                  // of a seek: its question to directories, its deadline, its ticket
+	// A landing of this flow: its Refs have no kind.
+	kindLanding  uint8 = iota
+	kindAsk            // a request for chunks
+	kindDone           // a done message
+	kindTransfer       // a read
+	timerGet           // the deadline of a get
+	timerAnswer        // the deadline of a reply
+	// A seek: its lookup at directories, its deadline, its ticket.
+	kindSeek
 )
 
 func getRef(kind uint8, h table.Handle) kernel.Ref {
@@ -198,13 +228,13 @@ func getRef(kind uint8, h table.Handle) kernel.Ref {
 
 func (f *Requester) line(r *get) *line { return &f.lines[r.peer.Slot()] }
 
-// Len is the number of gets that are not over.
+// Len returns the number of gets.
 func (f *Requester) Len() int { return f.gets.Len() }
 
-// Left counts what a drain waits for.
+// Left returns the number of rows that a drain waits for.
 func (f *Requester) Left(*flow.Env) int { return f.gets.Len() + f.Seeks.Len() }
 
-// Tables shows what is in the tables of who wants chunks.
+// Tables reports the sizes of the tables.
 func (f *Requester) Tables(visit table.Visit) {
 	visit("chunks brought", f.gets.Len(), table.Empty)
 	visit("chunks sought", f.Seeks.Len(), table.Empty)
@@ -212,7 +242,7 @@ func (f *Requester) Tables(visit table.Visit) {
 	f.Seeks.lookups.Tables(visit)
 }
 
-// State is where the get of a Ref stands; what is about none of them is idle.
+// State returns the state of the get of a Ref. A Ref of something else is idle.
 func (f *Requester) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	if ref.Kind == kindSeek {
 		return uint16(linking) + 1
@@ -227,7 +257,7 @@ func (f *Requester) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return uint16(r.phase) + 1
 }
 
-// RequesterStateNames are their names.
+// RequesterStateNames returns the names of the states.
 func RequesterStateNames() []string {
 	return []string{
 		"get idle", "get linking", "get asking", "get reading", "get settling", "get leaving", "get telling", "get keeping",

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// becomeLinking puts a get at the end of its peer's line; one that was asked before is the same operation, asked again,
-// and comes first.
+// becomeLinking appends a get to the queue of its peer. A get that was sent before goes to the front: it is the same
+// operation, sent again.
 func (f *Requester) becomeLinking(e *flow.Env, h table.Handle, r *get) {
 	r.phase, r.conn, r.reached = linking, 0, e.Links.Outbound(r.peer).Attempt()
 	if q := &f.line(r).asks; r.attempt > 0 {
@@ -21,7 +21,7 @@ func (f *Requester) becomeLinking(e *flow.Env, h table.Handle, r *get) {
 	f.pump(e, r.peer)
 }
 
-// pump lets go on who has a question or a word for a peer. All of a peer share one connection.
+// pump sends the queued requests and done messages of a peer, as far as the shared connection permits.
 func (f *Requester) pump(e *flow.Env, peer table.Handle) {
 	l := &f.lines[peer.Slot()]
 	for {
@@ -49,7 +49,7 @@ func (f *Requester) pump(e *flow.Env, peer table.Handle) {
 			}
 			continue
 		}
-		if word { // The loan's time ends it as well.
+		if word { // The owner ends the loan by time as well.
 			e.Out.Mark(Marks.DoneGivenUp)
 			f.gets.Unlink(&l.words, h)
 			f.end(e, h, r)
@@ -63,14 +63,14 @@ func (f *Requester) pump(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// blameAs does what blame does with what the link room knows, if it does.
+// blameAs calls blame with the reason that the link room knows, if there is one.
 func (r *get) blameAs(code effects.Code, why *effects.Why) {
 	if why != nil {
 		r.blame(code, *why)
 	}
 }
 
-// becomeAsking sends the question. The right to read counts from here: the instant provably precedes the loan (M4).
+// becomeAsking sends the request. The right to read counts from this instant, which provably precedes the loan (M4).
 func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 	of := e.Links.Of(r.peer)
 	_, r.who = of.Link()
@@ -103,7 +103,7 @@ func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 	e.Timers.Set(&r.answer, e.Now.Add(f.cfg.LookupTime), getRef(timerAnswer, h))
 }
 
-// becomeTelling says that the loan is finished with. It speaks to the life of the peer that gave it.
+// becomeTelling sends the done message, addressed to the incarnation of the peer that gave the loan.
 func (f *Requester) becomeTelling(e *flow.Env, h table.Handle, r *get) {
 	r.phase = telling
 	r.told++
@@ -118,8 +118,9 @@ func (f *Requester) becomeTelling(e *flow.Env, h table.Handle, r *get) {
 	e.Timers.Set(&r.answer, e.Now.Add(e.Cfg.ReplyTimeout), getRef(timerAnswer, h))
 }
 
-// overdue takes the deadline of an answer. A get that is not answered in time is a miss, and its question stays as a
-// ghost: a late answer may bring a loan. Who is waited for no longer closes the connection, so no answer can come.
+// overdue handles the deadline of a reply. A get without a reply in time is a miss, and becomes a ghost, because a
+// late reply may name a loan. When the deadline of a ghost or of a done message is over, the connection is closed, so
+// that no reply can arrive.
 func (f *Requester) overdue(e *flow.Env, h table.Handle, r *get) {
 	e.Out.Mark(Marks.AnswerOverdue)
 	if r.phase == asking && !r.delivered {
@@ -132,13 +133,13 @@ func (f *Requester) overdue(e *flow.Env, h table.Handle, r *get) {
 	e.Links.CloseTaken(&e.Env, r.peer, link.LaneAlloc, r.conn)
 }
 
-// haunt gives a get that asks its outcome, and leaves its question open.
+// haunt delivers the outcome of a get with a request in flight, and leaves the request open as a ghost.
 func (f *Requester) haunt(e *flow.Env, h table.Handle, r *get, code effects.Code) {
 	f.deliver(e, r, code)
 	e.Timers.Set(&r.answer, e.Now.Add(e.Cfg.ReplyTimeout), getRef(timerAnswer, h))
 }
 
-// unanswered handles a question that got no answer: its connection is gone, with all that were on it.
+// unanswered handles a request without a reply. Its connection is closed, with everything in flight on it.
 func (f *Requester) unanswered(e *flow.Env, kind uint8, h table.Handle, code effects.Code) {
 	r := f.gets.Get(h)
 	peer := r.peer
@@ -147,7 +148,8 @@ func (f *Requester) unanswered(e *flow.Env, kind uint8, h table.Handle, code eff
 	r.conn = 0
 	switch {
 	case kind == kindAsk:
-		if code == effects.Closed { // We gave it up, because of another one that was not answered.
+		// This node closed the connection, because of another request without a reply.
+		if code == effects.Closed {
 			code = effects.PeerLost
 		}
 		f.again(e, h, r, code, link.HungUp(code, e.Cfg.ReplyTimeout))
@@ -156,13 +158,15 @@ func (f *Requester) unanswered(e *flow.Env, kind uint8, h table.Handle, code eff
 		r.phase = leaving
 		f.gets.PushFront(&f.line(r).words, h)
 		f.pump(e, peer)
-	default: // The loan's time ends it as well.
+	// The owner ends the loan by time as well.
+	default:
 		e.Out.Mark(Marks.DoneGivenUp)
 		f.end(e, h, r)
 	}
 }
 
-// again asks once more, or ends the get and says why. Whatever was lent ends with its time.
+// again sends the request again, or ends the get with the given reason after the last attempt. A loan that the owner
+// may have given ends by time.
 func (f *Requester) again(e *flow.Env, h table.Handle, r *get, code effects.Code, why effects.Why) {
 	switch {
 	case r.delivered:
@@ -176,14 +180,15 @@ func (f *Requester) again(e *flow.Env, h table.Handle, r *get, code effects.Code
 	}
 }
 
-// replied handles an answer; the connection takes one more question.
+// replied handles a reply. The connection has room for another request from now on.
 func (f *Requester) replied(e *flow.Env, kind uint8, h table.Handle, body []byte) {
 	r := f.gets.Get(h)
 	e.Timers.Stop(&r.answer)
 	e.Links.Untake(&e.Env, r.peer, link.LaneAlloc, r.conn)
 	r.conn = 0
 	f.frozen.Heard(r.where)
-	if kind == kindDone { // What it says changes nothing: nothing of ours reads under the loan.
+	// The content does not matter: nothing of this node reads under the loan.
+	if kind == kindDone {
 		f.end(e, h, r)
 		return
 	}

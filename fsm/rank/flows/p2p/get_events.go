@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Step takes a Bring, or what drivers tell of what the requester asked for.
+// Step handles completions of the requester's requests and transfers.
 func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Replied:
@@ -24,7 +24,7 @@ func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Command takes a Bring or a Locate.
+// Command handles a Bring or a Locate. It returns false for other commands.
 func (f *Requester) Command(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *Bring:
@@ -37,7 +37,7 @@ func (f *Requester) Command(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// Due takes a deadline.
+// Due handles a deadline.
 func (f *Requester) Due(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
 	if ref.Kind == kindSeek {
@@ -54,11 +54,12 @@ func (f *Requester) Due(e *flow.Env, ref kernel.Ref) {
 	r.timer = 0
 	code := effects.Expired
 	if r.phase == asking && e.Now.Sub(r.asked) >= f.cfg.LookupTime/3 {
-		f.frozen.Open(e.Now, r.where, code, "", true, 0) // Its engine has less patience than an answer may take.
+		// The engine's patience is shorter than the timeout of a request.
+		f.frozen.Open(e.Now, r.where, code, "", true, 0)
 	}
 	r.blame(code, outOfTime(r))
 	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == linking && g != link.GateOpen && cause != effects.OK {
-		code = cause // What became of the link says more than the time.
+		code = cause // The state of the link says more than the expired deadline.
 		r.blameAs(cause, e.Links.Outbound(r.peer).Why())
 	}
 	f.stop(e, h, r, code)
@@ -76,7 +77,7 @@ func outOfTime(r *get) effects.Why {
 	return w
 }
 
-// Signal takes what rooms tell: a peer's link or its connection changed, or what is read is wanted no more.
+// Signal handles a change of a peer's link or connection, or the notice that a landing is not wanted any more.
 func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	//exhaustive:ignore
 	switch s.Kind {
@@ -90,7 +91,7 @@ func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	}
 }
 
-// Abort ends a get early, and says whether there was anything to end.
+// Abort ends a get or seek early. It returns false if the outcome was delivered already.
 func (f *Requester) Abort(e *flow.Env, ref kernel.Ref) bool {
 	if ref.Kind == kindSeek {
 		f.Seeks.stop(e, f, ref.Subject, effects.Cancelled)
@@ -104,17 +105,20 @@ func (f *Requester) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// stop gives a get its outcome now, wherever it stands; what is under way goes on to its own end without it.
+// stop delivers the outcome of a get now, in whatever phase the get is. Requests and transfers in flight continue to
+// their own ends.
 func (f *Requester) stop(e *flow.Env, h table.Handle, r *get, code effects.Code) {
 	switch r.phase {
 	case linking:
 		f.gets.Unlink(&f.line(r).asks, h)
 		f.deliver(e, r, code)
 		f.end(e, h, r)
-	case asking: // The answer may bring a loan, which then is given back.
+	// A late reply may name a loan, which is then given back.
+	case asking:
 		e.Out.Mark(Marks.Stopped)
 		f.haunt(e, h, r, code)
-	case reading: // Its pages are stored into until the transfer has settled.
+	// The pages may be stored into until the transfer has settled.
+	case reading:
 		e.Out.Mark(Marks.Stopped)
 		r.read.Cancel(&e.Env)
 		f.deliver(e, r, code)

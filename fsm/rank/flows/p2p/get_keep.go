@@ -9,11 +9,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// How chunks come that stay with their owner until they are fetched: what it lent is kept as an offer is, in the room
-// of those, which reads it and says when nothing of it is left that anybody may read. Then the owner is told.
+// Delayed mode: the loan is kept like a deferred offer, in the room for these (package deferred). That room reads the
+// chunks, and reports when nothing of the loan is left that may be read. Then the owner is notified.
 
-// keepLent keeps what was lent, or ends the get. The right to read counts from before we asked (M4), and ends a guard
-// before the loan does. A fetch of a chunk whose right has lapsed is a miss.
+// keepLent keeps a loan, or ends the get if that is not possible. The right to read counts from before the request
+// (M4), and ends LeaseGuard before the loan does. A fetch of a chunk after the right has ended is a miss.
 func (f *Requester) keepLent(e *flow.Env, h table.Handle, r *get) {
 	m := &f.reply
 	ends := r.asked.Add(e.Stated(uint64(m.LeaseNS())))
@@ -37,7 +37,7 @@ func (f *Requester) keepLent(e *flow.Env, h table.Handle, r *get) {
 		return
 	}
 	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), true)
-	p.Unplan(&e.Env, &e.Store) // It began fills, and there will be none.
+	p.Unplan(&e.Env, &e.Store) // Plan began fills, but nothing is read now.
 	if p.Fresh() == 0 {
 		e.Out.Mark(Marks.CameElsewhere)
 		f.finish(e, h, r, f.whole(r))
@@ -64,7 +64,7 @@ func (f *Requester) keepLent(e *flow.Env, h table.Handle, r *get) {
 	f.deliver(e, r, f.whole(r))
 }
 
-// loseKept gives up what is kept of a peer if its link is not the one over which it was asked.
+// loseKept gives up the kept loans of a peer, if the link is not the one over which they were requested.
 func (f *Requester) loseKept(e *flow.Env, peer table.Handle) {
 	over, _ := e.Links.Of(peer).Link()
 	for h := f.lines[peer.Slot()].kept.Front(); h != 0; h = f.gets.Next(h) {
@@ -75,8 +75,8 @@ func (f *Requester) loseKept(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// ReturnKept tells peers which of their loans are over: every chunk was fetched, has lapsed or is not wanted, and no
-// transfer of this node reads under the loan.
+// ReturnKept sends done messages for kept loans that are over: every chunk was fetched, has expired or is not wanted,
+// and no transfer of this node reads under the loan.
 func (f *Requester) ReturnKept(e *flow.Env) {
 	for _, x := range e.Deferred.Returned() {
 		r := f.gets.Get(x.By)
@@ -87,7 +87,7 @@ func (f *Requester) ReturnKept(e *flow.Env) {
 	e.Deferred.HeardReturned()
 }
 
-// prefix is how many of some chunks, from the first on, are here, or kept for a request that is content with that.
+// prefix returns how many of the chunks, from the first on, are ready here or, in delayed mode, kept for the request.
 func prefix(e *flow.Env, mode Mode, request uint64, keys [][]byte) (n uint32) {
 	if mode != Delayed {
 		return e.Readable(keys)

@@ -8,13 +8,14 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// How chunks come that their owner writes: into pages that are granted to it in the step that asks. They are free again
-// by its answer, which it gives when nothing of its writes any more, or as any that a peer may write into: on fenced
-// planes when the grant is revoked, on leased ones with the proof alone, never by time.
+// Push mode: the owner writes the chunks into pages that are granted in the step that sends the request. The pages
+// become free with the owner's reply, which is sent when nothing of the owner writes any more. Without a reply they
+// become free like all pages that a peer may write: on fenced planes when the grant is revoked, on leased planes only
+// with the proof that writing has stopped, never by time alone (M4).
 
-// grantPages grants pages to the owner, one for each chunk that a get asks for, all or none, unless the grant of a
-// former attempt stands. If there are no pages, or the get needs none any more, the get ends, and grantPages reports
-// false.
+// grantPages grants pages to the owner, one for each chunk that the get requests, all or none, unless the grant of a
+// former attempt is still in force. If there are no pages, or the get does not need any, the get ends and grantPages
+// returns false.
 func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *get) bool {
 	if x := e.Landings.Find(r.into); x != nil && !x.Revoking && x.Peer == r.who {
 		return true
@@ -42,7 +43,7 @@ func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *get) bool {
 		return false
 	}
 	f.passes(e)
-	if r.attempt > 0 { // An operation has one grant.
+	if r.attempt > 0 { // An operation has a single grant.
 		f.operation++
 		r.operation = f.operation
 	}
@@ -59,7 +60,7 @@ func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *get) bool {
 	return true
 }
 
-// unwanted says why nobody would come for what a get brings.
+// unwanted returns the reason why nobody would fetch the chunks of a get, or OK.
 func unwanted(e *flow.Env, r *get) effects.Code {
 	switch {
 	case e.Draining:
@@ -70,7 +71,7 @@ func unwanted(e *flow.Env, r *get) effects.Code {
 	return effects.OK
 }
 
-// nameGranted writes into the question which page each chunk is to be written to.
+// nameGranted writes into the request the page for each chunk.
 func (f *Requester) nameGranted(e *flow.Env, r *get) {
 	m, x := &f.ask, e.Landings.Find(r.into)
 	pages := e.Pools.Pages(x.ID)
@@ -86,7 +87,7 @@ func (f *Requester) nameGranted(e *flow.Env, r *get) {
 	m.Ext.Stamps = e.Links.Of(r.peer).Stamps(e.Now)
 }
 
-// all lists the keys of a get, in the memory of a list.
+// all lists the keys of a get in the memory of into.
 func (r *get) all(into [][]byte) [][]byte {
 	into = into[:0]
 	for i := range r.size() {
@@ -95,21 +96,21 @@ func (r *get) all(into [][]byte) [][]byte {
 	return into
 }
 
-// endWithoutPages ends a get that could not ask, because there is no memory for the chunks.
+// endWithoutPages ends a get that was not sent, because there is no memory for the chunks.
 func (f *Requester) endWithoutPages(e *flow.Env, h table.Handle, r *get) {
 	e.Out.Mark(Marks.NoRoom)
 	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
 	f.endUnasked(e, h, r, effects.NoMemory)
 }
 
-// endUnasked ends a get whose turn it was, before it asked.
+// endUnasked ends a get at its turn, before the request is sent.
 func (f *Requester) endUnasked(e *flow.Env, h table.Handle, r *get, code effects.Code) {
 	f.deliver(e, r, code)
 	f.end(e, h, r)
 }
 
-// writeAnswered handles the answer to a question whose chunks the owner writes here. The answer says how many it wrote,
-// and that it writes no more, whatever became of them.
+// writeAnswered handles the reply in push mode. The reply says how many chunks the owner wrote, and that the owner
+// writes no more, whatever the code is.
 func (f *Requester) writeAnswered(e *flow.Env, h table.Handle, r *get) {
 	m := &f.reply
 	if !m.HasExt || effects.Incarnation(m.Ext.Incarnation) != r.who || int(m.HitChunks) > r.size()-int(r.here) {
@@ -151,7 +152,7 @@ func (f *Requester) writeAnswered(e *flow.Env, h table.Handle, r *get) {
 	f.finish(e, h, r, code)
 }
 
-// pages is how many pages the first chunks of a get take: one that is asked for twice takes one.
+// pages returns how many pages the first chunks of a get take. A chunk that is requested twice takes a single page.
 func (r *get) pages(chunks uint32) (most uint32) {
 	for _, place := range r.places[:chunks] {
 		most = max(most, place+1)
@@ -159,8 +160,8 @@ func (r *get) pages(chunks uint32) (most uint32) {
 	return most
 }
 
-// withdrawGrant takes back the pages that a peer was granted for a get, if the plane proves that the peer writes no
-// more. On other planes its late answer says so, or the end of the grant is proven like that of any other grant.
+// withdrawGrant revokes the grant of a get, if the plane proves that the peer writes no more. On leased planes the
+// peer's late reply proves that, or the end of the grant is proven like that of any other grant (M4).
 func (f *Requester) withdrawGrant(e *flow.Env, r *get) {
 	if r.mode != Push || e.Cfg.Leased {
 		return
@@ -170,8 +171,8 @@ func (f *Requester) withdrawGrant(e *flow.Env, r *get) {
 	}
 }
 
-// PeerLost takes back the pages that a lost peer was granted. On fenced planes it cannot write any more, and a get
-// may ask again with other pages.
+// PeerLost revokes the grants of a lost peer. On fenced planes the peer cannot write any more, and a get may send its
+// request again with new pages.
 func (f *Requester) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	for slot := range f.gets.Slots() {
 		if r := f.gets.Get(f.gets.At(slot)); r != nil && r.mode == Push && r.into != 0 && r.who == peer {
@@ -180,14 +181,14 @@ func (f *Requester) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	}
 }
 
-// A grantFlow is the flow that owns the grants of a Requester. Events of a grant have another owner than those of a
-// get.
+// A grantFlow is the flow that owns the grants of a Requester. The events of a grant have a different owner than the
+// events of a get.
 type grantFlow struct{ requester *Requester }
 
 // Grants returns the flow that owns the grants of the gets.
 func (f *Requester) Grants() flow.Flow { return grantFlow{f} }
 
-// Step takes what lands, and the proof that nobody writes under a grant any more.
+// Step handles landed chunks, and the proof that nobody writes under a grant any more.
 func (grantFlow) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Landed:
@@ -196,8 +197,8 @@ func (grantFlow) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 			landing.Unknown(&e.Env, ev)
 			return
 		}
-		// Of a write that went wrong nobody comes for what is behind a gap, and of one whose get is over for nothing: the
-		// outcome keeps what there is of its prefix.
+		// If a write failed, nobody fetches the chunks behind a gap, and if the get is over nobody fetches any: the
+		// outcome has claimed the prefix that was present.
 		e.Landings.Landed(&e.Env, &e.Store, x, ev, ev.Complete && !x.Revoking && e.Wanted(x))
 	case *effects.Revoked:
 		e.Landings.Revoked(&e.Env, &e.Store, ev.Grant)
@@ -211,7 +212,7 @@ func (grantFlow) Due(e *flow.Env, ref kernel.Ref) {
 	e.Landings.Overdue(&e.Env, &e.Store, e.Landings.Due(&e.Env, ref.Subject.Slot()))
 }
 
-// Signal ends a grant for a reason of this node. The get that asked with it has its outcome.
+// Signal ends a grant for a reason of this node. The get of the grant receives its outcome.
 func (g grantFlow) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Ended {
 		kernel.Foreign("grants of p2p gets")
@@ -223,7 +224,7 @@ func (g grantFlow) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	}
 }
 
-// grantEnded ends the get whose pages are to come back.
+// grantEnded ends the get of a grant that this node takes back.
 func (f *Requester) grantEnded(e *flow.Env, id effects.GrantID, code effects.Code) {
 	for slot := range f.gets.Slots() {
 		h := f.gets.At(slot)
@@ -233,16 +234,16 @@ func (f *Requester) grantEnded(e *flow.Env, id effects.GrantID, code effects.Cod
 	}
 }
 
-// Abort has nothing to end.
+// Abort does nothing and returns false.
 func (grantFlow) Abort(*flow.Env, kernel.Ref) bool { return false }
 
-// Left counts nothing beside what is in the rooms.
+// Left returns 0: all grants are in the room for landings, which counts them.
 func (grantFlow) Left(*flow.Env) int { return 0 }
 
-// Tables shows nothing: what was granted lies in the rooms.
+// Tables reports nothing: all grants are in the room for landings.
 func (grantFlow) Tables(table.Visit) {}
 
-// State is that of the grant of a Ref.
+// State returns the state of the grant of a Ref.
 func (grantFlow) State(r *flow.Rooms, ref kernel.Ref) uint16 {
 	if r.Landings.At(ref.Subject.Slot()).Revoking {
 		return 1

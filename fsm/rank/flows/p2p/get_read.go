@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// answered handles the answer to a question about chunks.
+// answered handles the reply to a request for chunks.
 func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 	if protocol.HasTag(body, protocol.TagP2PErrorMsg, &e.Cfg.Wire) && f.fault.Decode(body, &e.Cfg.Wire) == nil {
 		f.failed(e, h, r)
@@ -39,8 +39,8 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 		e.Out.Mark(Marks.GhostAnswered)
 		f.giveBack(e, h, r)
 	case !f.met(e, r):
-		// The link went down while the answer was in the mailbox: no read can go over it. The next attempt finds the same
-		// loan, if it is the same life.
+		// The link went down while the reply was queued, so no read can use it. The next attempt finds the same loan,
+		// if the peer's incarnation is the same.
 		e.Out.Mark(Marks.AnswerAfterLink)
 		r.grant = 0
 		f.again(e, h, r, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
@@ -63,8 +63,8 @@ func (f *Requester) answered(e *flow.Env, h table.Handle, r *get, body []byte) {
 	}
 }
 
-// hearCut takes the word of an answer that its owner has more chunks than it lends or writes at a time. What is missing
-// then is told with the bound.
+// hearCut records that the owner has more chunks than it lends or writes at a time, if the reply says so. The missing
+// chunks are then reported with that limit as the reason.
 func (r *get) hearCut(m *protocol.AscendBatchedLookupAndGetRetMsg) {
 	r.cut = m.HasExt && m.Ext.Code == 0 && len(m.Ext.Reason) > 0 && int(m.HitChunks) < r.size()-int(r.here)
 	if r.cut {
@@ -72,7 +72,7 @@ func (r *get) hearCut(m *protocol.AscendBatchedLookupAndGetRetMsg) {
 	}
 }
 
-// failed handles an answer that there is none. Who does not know us is shaken hands with again.
+// failed handles an error reply. If the peer does not know this node, the handshake is repeated.
 func (f *Requester) failed(e *flow.Env, h table.Handle, r *get) {
 	why := effects.Why{Field: "P2PErrorMsg.error_code", Theirs: f.fault.Code.String()}
 	if f.fault.Code != protocol.P2PNotIntroduced {
@@ -82,20 +82,20 @@ func (f *Requester) failed(e *flow.Env, h table.Handle, r *get) {
 		return
 	}
 	e.Out.Mark(Marks.IntroduceAgain)
-	if f.met(e, r) { // Else its link is another one already.
+	if f.met(e, r) { // Otherwise the link has been replaced already.
 		e.Links.Fail(&e.Env, r.peer, effects.Stale, why)
 	}
 	f.again(e, h, r, effects.Stale, why)
 }
 
-// met says whether the link is up to the life that was asked.
+// met reports whether the link is up to the incarnation that was asked (M2).
 func (f *Requester) met(e *flow.Env, r *get) bool {
 	g, _ := e.Links.Outbound(r.peer).Gate()
 	_, who := e.Links.Of(r.peer).Link()
 	return g == link.GateOpen && who == r.who
 }
 
-// sensible says whether an answer names a page for each chunk that it says is there.
+// sensible reports whether a reply names a valid page for each chunk that it claims to lend.
 func (f *Requester) sensible(e *flow.Env, r *get) bool {
 	m, of, n := &f.reply, e.Links.Of(r.peer), int(f.reply.HitChunks)
 	if !m.HasExt || n == 0 || n > r.size()-int(r.here) || m.Ext.Grant == 0 || len(m.RemoteIndexes) != n ||
@@ -111,8 +111,9 @@ func (f *Requester) sensible(e *flow.Env, r *get) bool {
 	return true
 }
 
-// becomeReading takes pages for what was lent, all or none, and starts the one read. It ends before the loan does, by
-// our clock from before we asked (M4). A chunk that came meanwhile is not read, and what does not fit now is a miss.
+// becomeReading takes pages for the lent chunks, all or none, and starts the read. The read ends before the loan
+// does, by this node's clock from before the request (M4). Chunks that arrived here meanwhile are not read. If there
+// is no memory for the rest, the get ends with NoMemory.
 func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 	m := &f.reply
 	f.keys = f.keys[:0]
@@ -139,7 +140,8 @@ func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 	x, pages := e.Landings.Begin(&e.Env, p, e.LandsIn(), landing.For{
 		Owner: kernel.OwnerP2PRequester, Class: own, Peer: r.who, Request: r.request, Ends: r.until, Over: r.until,
 	})
-	e.Landings.Undated(&e.Env, x) // The get's deadline, and that of the transfer, end it.
+	// The deadlines of the get and of the transfer end the landing.
+	e.Landings.Undated(&e.Env, x)
 	f.pairs = f.pairs[:0]
 	for i := range p.Spots {
 		if at := &p.Spots[i]; at.Fills() {
@@ -159,7 +161,8 @@ func (f *Requester) becomeReading(e *flow.Env, h table.Handle, r *get) {
 	}, getRef(kindTransfer, h))
 }
 
-// mayTake says whether pages may be taken before those who wait for some. Nobody waits for pages of the device pool.
+// mayTake reports whether pages may be taken before the allocation requests that wait. Nothing waits for pages of the
+// device pool.
 func (f *Requester) mayTake(e *flow.Env) bool {
 	if e.LandsIn() != e.Pool {
 		return true
@@ -168,14 +171,14 @@ func (f *Requester) mayTake(e *flow.Env) bool {
 	return waits == 0 && e.Pending.MayPass(&e.Env, own)
 }
 
-// passes notes that pages are taken, for which others may wait.
+// passes records that pages are taken before allocation requests that may be waiting.
 func (f *Requester) passes(e *flow.Env) {
 	if e.LandsIn() == e.Pool {
 		e.Pending.PassedByOwn(&e.Env)
 	}
 }
 
-// noPages says that there is no memory for so many chunks where they would land.
+// noPages returns the reason for a get without memory for its chunks.
 func noPages(e *flow.Env, keys int) *effects.Why {
 	of := e.LandsIn()
 	if of == e.Pool {
@@ -188,14 +191,15 @@ func noPages(e *flow.Env, keys int) *effects.Why {
 	}
 }
 
-// noRoom ends a get for which there is no memory. The next one may fit.
+// noRoom ends a get without memory. A later get may succeed.
 func (f *Requester) noRoom(e *flow.Env, h table.Handle, r *get) {
 	e.Out.Mark(Marks.NoRoom)
 	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
 	f.finish(e, h, r, effects.NoMemory)
 }
 
-// whole is the outcome of a get that brought what its peer has: all that was asked for, or not.
+// whole returns the outcome of a get that fetched everything that the peer has: OK if that is everything that was
+// requested, otherwise NotFound.
 func (f *Requester) whole(r *get) effects.Code {
 	if int(f.reply.HitChunks)+int(r.here) == r.size() {
 		return effects.OK
@@ -203,8 +207,8 @@ func (f *Requester) whole(r *get) effects.Code {
 	return effects.NotFound
 }
 
-// transferred handles the end of the read. The outcome may be old already (deadline, abort): then what came is not
-// taken.
+// transferred handles the end of the read. If the outcome was delivered before (by a deadline or an abort), the
+// chunks are not used.
 func (f *Requester) transferred(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	r := f.gets.Get(h)
 	code := ev.Code
@@ -216,7 +220,7 @@ func (f *Requester) transferred(e *flow.Env, h table.Handle, ev *effects.Transfe
 			})
 		}
 	case code == effects.OK && e.Cfg.Leased && ev.At > r.until:
-		// Nobody saw the read: the pages may have been another's by then.
+		// The plane did not observe the read: the pages may have been reused by then (M4).
 		e.Out.Mark(Marks.ReadLate)
 		code = effects.Expired
 	}
@@ -245,7 +249,7 @@ func (f *Requester) transferred(e *flow.Env, h table.Handle, ev *effects.Transfe
 	f.finish(e, h, r, code)
 }
 
-// settled handles the late word that nothing stores into the pages any more.
+// settled handles the late notice that nothing stores into the pages any more.
 func (f *Requester) settled(e *flow.Env, h table.Handle) {
 	r := f.gets.Get(h)
 	r.read.Settled()
@@ -253,20 +257,20 @@ func (f *Requester) settled(e *flow.Env, h table.Handle) {
 	f.giveBack(e, h, r)
 }
 
-// landed ends our own grant: what did not land is nobody's.
+// landed ends the grant of this node's pages. Pages that did not land become free.
 func (f *Requester) landed(e *flow.Env, r *get) {
 	e.Landings.End(&e.Env, &e.Store, e.Landings.Find(r.into))
 	r.into = 0
 }
 
-// finish gives a get its outcome, if it has none, and then its loan back.
+// finish delivers the outcome of a get, if necessary, and then gives the loan back.
 func (f *Requester) finish(e *flow.Env, h table.Handle, r *get, code effects.Code) {
 	f.deliver(e, r, code)
 	f.giveBack(e, h, r)
 }
 
-// giveBack has the peer told that the loan is finished with, so that it need not wait for its end. Nothing of ours
-// reads under it any more.
+// giveBack queues the done message for the loan, so that the owner need not wait for the end of the loan's time.
+// Invariant: nothing of this node reads under the loan any more.
 func (f *Requester) giveBack(e *flow.Env, h table.Handle, r *get) {
 	if r.grant == 0 {
 		f.end(e, h, r)
@@ -277,7 +281,7 @@ func (f *Requester) giveBack(e *flow.Env, h table.Handle, r *get) {
 	f.pump(e, r.peer)
 }
 
-// senseless ends a get whose answer makes no sense.
+// senseless ends a get with an invalid reply.
 func (f *Requester) senseless(e *flow.Env, h table.Handle, r *get, why effects.Why) {
 	r.blame(effects.Malformed, why)
 	why.Addr, why.Peer, why.Stage = r.where.Addr(), r.who, effects.StageAsk

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// take begins a Bring, or refuses it at once and changes nothing.
+// take handles a Bring. A Bring that cannot be accepted is refused at once and changes nothing.
 func (f *Requester) take(e *flow.Env, t effects.Ticket, c *Bring) {
 	code, why := f.check(e, c)
 	if code == effects.OK {
@@ -30,7 +30,7 @@ func (f *Requester) take(e *flow.Env, t effects.Ticket, c *Bring) {
 	}
 }
 
-// tooMany says that no more Brings fit.
+// tooMany returns the refusal of a Bring because most Brings are in progress.
 func tooMany(most int) (effects.Code, *effects.Why) {
 	return effects.TooMany, &effects.Why{
 		Field: "tables.shared", Ours: flow.Number(most) + ", and as many are in progress",
@@ -38,12 +38,12 @@ func tooMany(most int) (effects.Code, *effects.Why) {
 	}
 }
 
-// patience is how long a Bring may take.
+// patience returns the time limit of a Bring.
 func (f *Requester) patience(asked effects.Duration) effects.Duration {
 	return cmp.Or(asked, f.cfg.Timeout)
 }
 
-// begin begins a get, for an engine or for a seek, or says why it cannot: then everything is as it was.
+// begin starts a get, for an engine or for a seek. If it fails, nothing has changed.
 func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bring, here uint32) (effects.Code,
 	*effects.Why) {
 	if f.gets.Full() {
@@ -62,7 +62,7 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 			Remedy: "raise tables.peers",
 		}
 	}
-	// Nothing refuses the Bring any more, so it is the trial of a peer that was left alone.
+	// From here on the Bring is accepted, so it is the trial request if the circuit breaker of the peer is half-open.
 	f.frozen.Try(e.Now, where, f.cfg.LookupTime)
 	patience := f.patience(c.Patience)
 	h, r := f.gets.Add()
@@ -88,7 +88,7 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 
 func whereOf(p Peer) link.Where { return link.Where{Host: p.Host, InitPort: p.InitPort} }
 
-// whyFrozen is said of a peer that is left alone because it did not answer.
+// whyFrozen returns the reason for refusing a get from a peer with an open circuit breaker.
 func (f *Requester) whyFrozen() *effects.Why {
 	return &effects.Why{
 		Stage: effects.StageAsk, Field: "p2p_lookup_timeout_s", Ours: f.cfg.LookupTime.String(),
@@ -96,7 +96,7 @@ func (f *Requester) whyFrozen() *effects.Why {
 	}
 }
 
-// check says whether a Bring can be taken as it is given.
+// check returns an error if a Bring is invalid.
 func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 	if code, why := e.CheckKeys(c.Keys); code != effects.OK {
 		return code, why
@@ -134,13 +134,14 @@ func (f *Requester) check(e *flow.Env, c *Bring) (effects.Code, *effects.Why) {
 }
 
 const (
-	headBytes  = 512 // what a question or an answer says beside chunks
-	keyBytes   = 5   // in front of a key
-	placeBytes = 58  // where a chunk is, or is to be written: a uuid, an index, a generation
+	headBytes = 512 // bytes of a request or reply without its chunks
+	keyBytes  = 5   // overhead of a key
+	// placeBytes is the size of a page's name: a uuid, an index and a generation.
+	placeBytes = 58
 )
 
-// Fits is how many of these chunks, from the first on, one Bring for such a request can take: their keys in one
-// question, and their places in its answer, or in the question.
+// Fits returns how many of these chunks, from the first on, a single Bring for the request can name: the keys must
+// fit in the request, and the places of the pages in the reply or, for a push, in the request.
 func Fits(cfg *flow.Config, request []byte, keys [][]byte, mode Mode) int {
 	most := min(len(keys), int(cfg.BatchMax))
 	ask, answer := headBytes+len(request), headBytes
@@ -156,23 +157,25 @@ func Fits(cfg *flow.Config, request []byte, keys [][]byte, mode Mode) int {
 	return most
 }
 
-// keep claims chunks that are here for a request, as far as there is room to promise, unless nobody will come for them.
+// keep claims chunks that are present for a request, as far as the limits for claims permit. It does nothing if the
+// node is draining or the request was abandoned, because nobody would fetch the chunks.
 func keep(e *flow.Env, keys [][]byte, request uint64) {
 	if e.Draining || e.Abandons.Has(e.Now, request) {
 		return
 	}
 	for _, key := range keys {
 		at := e.Store.Find(e.Store.Hash(key), key)
-		if _, here := e.Store.Ready(at); here { // Else it is kept where it is.
+		// A chunk that is not ready here is kept at its peer.
+		if _, here := e.Store.Ready(at); here {
 			e.Store.Claim(at, own, request, &e.Env)
 		}
 	}
 }
 
-// own is the class that what is brought counts for: our own engine's.
+// own is the fairness class of brought chunks: that of the node's own engine.
 const own = 0
 
-// deliver gives a get its one outcome, with what is here by then.
+// deliver delivers the outcome of a get, once, with the length of the prefix that is present at this time.
 func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 	if r.delivered {
 		return
@@ -208,7 +211,8 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 	}
 	brought := code
 	if r.cut && code == effects.NotFound {
-		brought = effects.TooMany // The chunks are there: their owner lends so many to one peer.
+		// The owner has the chunks but lends only so many to a peer at a time.
+		brought = effects.TooMany
 	}
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactBrought, Code: brought, Count: hits - min(hits, r.here), ID: uint64(r.ticket), Peer: r.who,
@@ -216,7 +220,7 @@ func (f *Requester) deliver(e *flow.Env, r *get, code effects.Code) {
 	})
 }
 
-// stage is how far a get is.
+// stage returns the stage of a get for a failure reason.
 func (r *get) stage() effects.Stage {
 	if r.phase == reading || r.phase == settling {
 		return effects.StageTransfer
@@ -224,13 +228,13 @@ func (r *get) stage() effects.Stage {
 	return effects.StageAsk
 }
 
-// blame notes what is to be said of a get if it ends with this code.
+// blame records the reason to report if the get ends with this code.
 func (r *get) blame(code effects.Code, why effects.Why) { r.code, r.why = code, why }
 
-// end removes a get that has its outcome and nothing under way.
+// end removes a get with a delivered outcome and nothing in flight.
 func (f *Requester) end(e *flow.Env, h table.Handle, r *get) {
 	if r.mode == Push {
-		r.into = 0 // Its end is its own.
+		r.into = 0 // In push mode the grant ends separately.
 	}
 	if !r.delivered || r.into != 0 {
 		panic("BUG: a get ended before its outcome, or its pages")

@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An Owner is who is asked for chunks: it says what there is, and lends it, in one step.
+// An Owner answers lookups of peers: it finds the longest prefix of the requested chunks and lends it in the same
+// step.
 type Owner struct {
 	flow.Passive
 	cfg      OwnerConfig `snap:"share"`
@@ -22,21 +23,26 @@ type Owner struct {
 	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
 }
 
-// OwnerConfig is what an Owner goes by, beside what all flows do.
+// OwnerConfig configures an Owner, in addition to the configuration of all flows.
 type OwnerConfig struct {
-	DoneURL   []byte // where dones are taken beside the lookup socket
-	PushesMax uint32 // in progress, and what is being copied
+	// DoneURL is the address at which done messages are accepted besides the lookup socket.
+	DoneURL []byte
+	// PushesMax limits the requests that are answered by a write or by copies, at a time.
+	PushesMax uint32
 	Loans     loan.Config
 }
 
-// What its Refs are for.
+// Kinds of the Refs of an Owner.
 const (
-	kindLoan uint8 = iota + 1 // the end of a loan's time, and the proof of its end
-	kindPush                  // a write, and the time by which its link is to be made
-	kindCopy                  // a copy, which is its attempt, and the time for all of a question
+	// The end of a loan's time, and the proof that nobody reads under it.
+	kindLoan uint8 = iota + 1
+	// A write, and the deadline for its link.
+	kindPush
+	// A copy, with its index as the attempt, and the deadline for all copies of a request.
+	kindCopy
 )
 
-// Emptied returns an Owner that has lent nothing, in the memory of o, which is not used any more.
+// Emptied returns an Owner without loans, and reuses the memory of o. The old o must not be used any more.
 func (o *Owner) Emptied(cfg OwnerConfig, classes int) Owner {
 	cfg.Loans.Owner, cfg.Loans.Kind = kernel.OwnerP2POwner, kindLoan
 	return Owner{
@@ -46,7 +52,7 @@ func (o *Owner) Emptied(cfg OwnerConfig, classes int) Owner {
 	}
 }
 
-// copiesOf is for how many questions chunks are copied at a time.
+// copiesOf returns for how many requests chunks may be copied at a time.
 func copiesOf(cfg *OwnerConfig) uint32 {
 	if cfg.Loans.Arena == 0 {
 		return 0
@@ -54,10 +60,10 @@ func copiesOf(cfg *OwnerConfig) uint32 {
 	return cfg.PushesMax
 }
 
-// Loans are what is out.
+// Loans returns the loans.
 func (o *Owner) Loans() *loan.Loans { return &o.loans }
 
-// Step takes the proof that nobody reads under a loan any more, or what became of a write or a copy.
+// Step handles the proof that nobody reads under a loan any more, and the completions of writes and copies.
 func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.TransferDone:
@@ -77,7 +83,7 @@ func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Due takes the end of a loan's time, that of a link which is to be made, or of copies.
+// Due handles the end of a loan's time, and the deadlines of a link for a push and of copies.
 func (o *Owner) Due(e *flow.Env, ref kernel.Ref) {
 	switch ref.Kind {
 	case kindPush:
@@ -89,33 +95,33 @@ func (o *Owner) Due(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// Serves reports that the owner takes lookups and the ends of loans.
+// Serves reports that the owner receives lookups and done messages.
 func (o *Owner) Serves(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelLookup || c == effects.ChannelPeerDone
 }
 
-// Receive takes such a message.
+// Receive handles a message on these channels.
 func (o *Owner) Receive(e *flow.Env, x *effects.Received) { o.onReceived(e, x) }
 
-// Reached handles how an attempt to reach the pages of a peer ended.
+// Reached handles the end of an attempt to make the link to a peer's pages.
 func (o *Owner) Reached(_ *flow.Env, class int, code effects.Code) { o.reached(class, code) }
 
-// Busy adds the loans of each class.
+// Busy adds the number of loans of each class.
 func (o *Owner) Busy(all []uint32) { o.loans.Busy(all) }
 
 // Condemn marks the loans of a class as lost.
 func (o *Owner) Condemn(class int) { o.loans.Lose(class) }
 
-// LostAt takes the loan at a slot back if it is lost.
+// LostAt revokes the loan in a slot if it is marked as lost.
 func (o *Owner) LostAt(e *flow.Env, slot int32) kernel.Where { return o.loans.LostAt(&e.Env, slot) }
 
-// Left counts what a drain waits for: each loan ends in time.
+// Left returns the number of rows that a drain waits for. Each loan ends in time.
 func (o *Owner) Left(*flow.Env) int { return o.loans.Len() }
 
-// Tables shows what is in those of the owner.
+// Tables reports the sizes of the tables.
 func (o *Owner) Tables(visit table.Visit) { o.loans.Tables(visit) }
 
-// State is where the loan, the push or the copies of a Ref stand.
+// State returns the state of the loan, push or copies of a Ref.
 func (o *Owner) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	if x := o.copyings.rows.Get(ref.Subject); ref.Kind == kindCopy && x != nil {
 		is := uint16(copyRunning)
@@ -130,7 +136,7 @@ func (o *Owner) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return o.loans.State(ref)
 }
 
-// OwnerStateNames are the names of its states.
+// OwnerStateNames returns the names of the states.
 func OwnerStateNames() []string {
 	return []string{
 		"loan over", "loan leased", "loan revoked", "push linking", "push linked", "push writing", "push settling",

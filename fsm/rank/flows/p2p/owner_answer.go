@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// onReceived answers a message, whatever it is. Dones are taken on both sockets, all else on the lookup socket alone.
+// onReceived answers a message. Done messages are accepted on both sockets, all other messages on the lookup socket
+// only.
 func (o *Owner) onReceived(e *flow.Env, ev *effects.Received) {
 	if ev.Request == 0 {
 		return
@@ -54,13 +55,14 @@ func (o *Owner) onReceived(e *flow.Env, ev *effects.Received) {
 	o.fail(e, ev, unserved(tag))
 }
 
-// unserved is the code that LMCache-Ascend has for a message that it does not serve: it knows those that answer others,
-// and cannot read any but its own.
+// unserved returns LMCache-Ascend's error code for a message that is not served. LMCache-Ascend distinguishes its own
+// reply messages from messages that it cannot decode.
 func unserved(tag protocol.Tag) protocol.P2PErrorCode {
 	//exhaustive:ignore
 	switch tag {
 	case protocol.TagAscendBatchedLookupAndPutMsg:
-		return protocol.P2PServerError // It reads it, and has nobody who would serve it.
+		// LMCache-Ascend decodes this message, and has no handler for it.
+		return protocol.P2PServerError
 	case protocol.TagAscendBatchedLookupAndGetMsg, protocol.TagAscendBatchedLookupAndGetRetMsg,
 		protocol.TagAscendBatchedLookupAndGetDoneRetMsg, protocol.TagAscendQueryDonePortMsg,
 		protocol.TagAscendQueryDonePortRetMsg, protocol.TagBatchedLookupAndPutRetMsg, protocol.TagP2PErrorMsg:
@@ -77,12 +79,12 @@ func (o *Owner) malformed(e *flow.Env, ev *effects.Received, err error) {
 	o.fail(e, ev, protocol.P2PServerError)
 }
 
-// onDone takes a word that chunks are read no more. It ends the loan that it names, if it is its speaker's: a word of
-// no loan, or of who is not known, changes nothing, and is answered alike.
+// onDone handles a done message. It ends the named loan if that belongs to the sender. A done message for an unknown
+// loan, or from an unknown peer, changes nothing and has the same reply.
 func (o *Owner) onDone(e *flow.Env, ev *effects.Received) {
 	switch m := &o.done; {
 	case !m.HasExt:
-		e.Out.Mark(Marks.VanillaDone) // Nothing is lent to who has no name.
+		e.Out.Mark(Marks.VanillaDone) // Nothing is lent to a peer without an incarnation.
 	case m.Ext.Grant != 0:
 		o.loans.Done(&e.Env, &e.Store, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To), m.Ext.Grant)
 	}
@@ -90,12 +92,13 @@ func (o *Owner) onDone(e *flow.Env, ev *effects.Received) {
 	o.say(e, ev, ok.Append(e.Out.Arena()))
 }
 
-// onGet answers what there is of the chunks that a peer asks for. It waits for nothing but copies and writes of ours.
+// onGet answers a request for chunks. The reply waits only for this node's own copies and writes.
 func (o *Owner) onGet(e *flow.Env, ev *effects.Received) {
 	m := &o.get
 	who, us := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
 	class, known := 0, false
-	if m.HasExt { // Who has no name can reach none of our pages: it never shook hands.
+	// A peer without an incarnation cannot reach any page, because it completed no handshake.
+	if m.HasExt {
 		class, known = e.Links.Inbound(&e.Env, who, us)
 	}
 	if !known || e.Links.OfClass(class).Gone() {
@@ -120,7 +123,7 @@ func (o *Owner) onGet(e *flow.Env, ev *effects.Received) {
 	})
 }
 
-// lookUp lends the longest prefix that there is, and that this peer may have.
+// lookUp lends the longest prefix that is present and that the peer's share permits.
 func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 	m := &o.get
 	switch {
@@ -167,7 +170,7 @@ func (o *Owner) lookUp(e *flow.Env, ev *effects.Received, to loan.For) {
 	o.say(e, ev, o.reply.Append(e.Out.Arena()))
 }
 
-// again answers an operation that has a loan: with the same pages, and what is left of their time.
+// again answers a repeated operation that has a loan, with the same pages and the remaining time (M6).
 func (o *Owner) again(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint64) {
 	switch {
 	case x.What != what:
@@ -189,12 +192,12 @@ func (o *Owner) again(e *flow.Env, ev *effects.Received, x *loan.Loan, what uint
 	}
 }
 
-// empty is an answer that has nothing.
+// empty begins a reply without hits.
 func (o *Owner) empty(e *flow.Env) {
 	o.begin(e, effects.Incarnation(o.get.Ext.To), o.get.Ext.Stamps.ClockNS)
 }
 
-// begin begins an answer to who calls us so, and whose clock said this.
+// begin begins a reply to a peer that knows this node as incarnation us and stated the clock reading echo.
 func (o *Owner) begin(e *flow.Env, us effects.Incarnation, echo int64) {
 	m := &o.reply
 	*m = protocol.AscendBatchedLookupAndGetRetMsg{
@@ -206,7 +209,7 @@ func (o *Owner) begin(e *flow.Env, us effects.Incarnation, echo int64) {
 	}
 }
 
-// tell says of a loan which pages it is of, and for how long from now on.
+// tell adds the pages of a loan and its remaining time to the reply.
 func (o *Owner) tell(e *flow.Env, x *loan.Loan) {
 	m := &o.reply
 	for _, page := range x.Pages() {
@@ -221,8 +224,8 @@ func (o *Owner) tell(e *flow.Env, x *loan.Loan) {
 	m.SetLeaseNS(int64(x.Left(e.Now)))
 }
 
-// sayCut has an answer say that more chunks are there than its hits: the peer may have no more at a time. It would take
-// the others for missing.
+// sayCut adds to the reply that more chunks are present than the hits, because the peer's share is used up. Without
+// this remark the peer would take the remaining chunks for missing.
 func (o *Owner) sayCut() {
 	why := effects.Why{
 		Field: "the part of share.lent_pct that one peer may have at a time", Ours: "used up",
@@ -231,7 +234,7 @@ func (o *Owner) sayCut() {
 	o.reply.Ext.Reason = why.Reason()
 }
 
-// refuse says that nothing is lent, and why.
+// refuse replies that nothing is lent, with the reason.
 func (o *Owner) refuse(e *flow.Env, ev *effects.Received, code effects.Code, why effects.Why) {
 	e.Out.Mark(Marks.GetRefused)
 	o.empty(e)
@@ -244,13 +247,13 @@ func (o *Owner) refuse(e *flow.Env, ev *effects.Received, code effects.Code, why
 	o.say(e, ev, o.reply.Append(e.Out.Arena()))
 }
 
-// fail answers what has no other answer.
+// fail replies with an error message, to messages without another kind of reply.
 func (o *Owner) fail(e *flow.Env, ev *effects.Received, code protocol.P2PErrorCode) {
 	m := protocol.P2PErrorMsg{Code: code}
 	o.say(e, ev, m.Append(e.Out.Arena()))
 }
 
-// say answers with a message that was just appended to the step's arena.
+// say replies with a message that was just appended to the step's arena.
 func (o *Owner) say(e *flow.Env, ev *effects.Received, arena []byte) {
 	e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(arena)})
 }

@@ -10,32 +10,35 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A copying is one question whose chunks are copied to the arena, from where they are lent. They are pinned from the
-// step in which it came until all copies have settled, and its one answer goes out then: so nothing is lent that a
-// device may still store into, and nothing that is lent keeps the store from making room.
+// A copying is a request for chunks that are being copied to the arena, from where they are lent. The originals are
+// pinned from the arrival of the request until all copies have settled, and the only reply is sent then. Invariant:
+// nothing is lent that a device may still store into (M1), and nothing that is lent keeps the store from making room.
 type copying struct {
-	asker  effects.Request `snap:"skip"` // of the attempt that came last
-	echo   int64           // its clock, as that says
-	loan   table.Handle    // what is pinned
+	asker  effects.Request `snap:"skip"` // the latest attempt
+	echo   int64           // clock reading of that attempt
+	loan   table.Handle    // the pinned originals
 	class  int
 	who    effects.Incarnation
 	us     effects.Incarnation
 	copies transfer.Copies
-	whole  int            // so many copies from the first on have not failed
-	timer  kernel.TimerID `snap:"set"` // when its answer is of no use any more
-	code   effects.Code   // why nothing will be lent
+	// whole is the number of copies, from the first on, that have not failed.
+	whole int
+	// timer fires when the reply is of no use any more.
+	timer kernel.TimerID `snap:"set"`
+	code  effects.Code   // the reason why nothing will be lent
 }
 
-// copyings are those of an Owner. They have their places with pushes: both are questions in service.
+// copyings holds the copyings of an Owner. Copyings and pushes count together as requests in service.
 type copyings struct {
 	rows  table.Slab[copying]
 	pairs []effects.CopyPair `snap:"scratch"`
 }
 
-// Names of where one stands, as numbers behind those of pushes.
+// States of a copying, numbered after the states of pushes.
 const (
-	copyRunning  = iota // its copies are on their way
-	copyStopping        // nothing will be lent, and some may still be
+	copyRunning = iota // copies are in flight
+	// Nothing will be lent, and copies may still be in flight.
+	copyStopping
 	copyStates
 )
 
@@ -43,7 +46,8 @@ func copyRef(h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerP2POwner, Kind: kindCopy, Subject: h}
 }
 
-// mayServe says whether a peer's question can be in service: no peer has more of those than it leaves.
+// mayServe returns an error if a request of a peer must not be taken into service. No peer has more requests in
+// service than it leaves for the remaining peers.
 func (o *Owner) mayServe(e *flow.Env, class int) (effects.Code, effects.Why) {
 	if p := &o.pushes; p.share.All() >= int(o.cfg.PushesMax) || !p.share.May(class) || !o.loans.May(&e.Env, class) {
 		e.Out.Mark(Marks.PushesFull)
@@ -55,7 +59,7 @@ func (o *Owner) mayServe(e *flow.Env, class int) (effects.Code, effects.Why) {
 	return effects.OK, effects.Why{}
 }
 
-// beginCopy begins to copy the chunks that were found for a peer, as many as it may have of the arena.
+// beginCopy begins to copy the chunks that were found for a peer, as many as the peer's share of the arena permits.
 func (o *Owner) beginCopy(e *flow.Env, ev *effects.Received, to loan.For) {
 	if code, why := o.mayServe(e, to.Class); code != effects.OK {
 		o.refuse(e, ev, code, why)
@@ -88,14 +92,16 @@ func (o *Owner) beginCopy(e *flow.Env, ev *effects.Received, to loan.For) {
 	o.copyings.pairs = x.copies.Begin(&a, from, len(from), copyRef(h), o.copyings.pairs)
 }
 
-// copyAgain notes that a peer asks again for an operation whose chunks are being copied. The last question is answered.
+// copyAgain records that a peer repeats an operation while the chunks are being copied. Only the latest attempt
+// receives the reply.
 func (o *Owner) copyAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
 	e.Out.Mark(Marks.CopyAgain)
 	x := o.copyings.rows.Get(h)
 	x.asker, x.echo = ev.Request, o.get.Ext.Stamps.ClockNS
 }
 
-// copyEnded takes the end of the copy of one chunk. A chunk whose copy failed is a miss, and so are those behind it.
+// copyEnded handles the end of the copy of a chunk. If the copy failed, the chunk and all chunks behind it are
+// misses.
 func (o *Owner) copyEnded(e *flow.Env, ref kernel.Ref, code effects.Code, settled bool) {
 	x, part := o.copyings.rows.Get(ref.Subject), int(ref.Attempt)
 	a := e.OfArena()
@@ -116,7 +122,7 @@ func (o *Owner) copyEnded(e *flow.Env, ref kernel.Ref, code effects.Code, settle
 	}
 }
 
-// copySettled handles a copy that ended earlier and now touches no memory any more.
+// copySettled handles the notice that an ended copy touches no memory any more.
 func (o *Owner) copySettled(e *flow.Env, ref kernel.Ref) {
 	x := o.copyings.rows.Get(ref.Subject)
 	a := e.OfArena()
@@ -126,8 +132,7 @@ func (o *Owner) copySettled(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// copyLate cancels copies that take longer than the peer waits. The pages that they touch stay reserved until they
-// settle.
+// copyLate cancels copies that take longer than the peer waits. Their pages stay reserved until the copies settle.
 func (o *Owner) copyLate(e *flow.Env, h table.Handle) {
 	e.Out.Mark(Marks.CopyLate)
 	x := o.copyings.rows.Get(h)
@@ -136,8 +141,8 @@ func (o *Owner) copyLate(e *flow.Env, h table.Handle) {
 	x.copies.Cancel(&a)
 }
 
-// finishCopy answers a question whose copies have settled: it lends the prefix of chunks that were copied, or says why
-// it lends none.
+// finishCopy answers a request after all copies have settled: it lends the prefix of copied chunks, or replies why
+// nothing is lent.
 func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copying) {
 	e.Timers.Stop(&x.timer)
 	gone := e.Links.OfClass(x.class).Gone() || o.loans.Lost(x.loan)
@@ -168,7 +173,7 @@ func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copying) {
 		o.excuse(x.code, why)
 		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Code: x.code, Peer: x.who})
 	}
-	if gone { // It has no way to what would be lent until it has shaken hands again.
+	if gone { // The peer cannot reach lent pages before it has completed another handshake.
 		e.Out.Mark(Marks.NotIntroduced)
 		o.fail(e, &ev, protocol.P2PNotIntroduced)
 	} else {

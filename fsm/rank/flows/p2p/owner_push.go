@@ -13,47 +13,58 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A push is one question whose chunks we write into pages of who asked. What it is of is pinned from the step in which
-// it came until the write has settled, and its one answer goes out then: so the answer says that nothing writes any
-// more.
+// A push is a request for chunks that this node writes into pages of the requester. The chunks are pinned from the
+// arrival of the request until the write has settled, and the only reply is sent then. Invariant: the reply says that
+// nothing of this node writes any more (M4).
 type push struct {
-	asker     effects.Request `snap:"skip"` // of the attempt that came last
-	echo      int64           // its clock, as that says
-	loan      table.Handle    // what is pinned
+	asker     effects.Request `snap:"skip"` // the latest attempt
+	echo      int64           // clock reading of that attempt
+	loan      table.Handle    // the pinned chunks
 	class     int
 	who, us   effects.Incarnation
 	operation uint64
-	grant     effects.GrantID // over its pages
-	pairs     []effects.Pair
-	hits      uint32
-	since     effects.Time   `snap:"skip"` // when they were granted, at the earliest
-	until     effects.Time   // until when we may write
-	over      effects.Time   // from when on the question, if it comes again, is too late by itself
-	timer     kernel.TimerID `snap:"set"`
-	phase     pushPhase
-	link      effects.Link
-	write     transfer.Transfer
-	code      effects.Code // what became of it
+	// grant is the requester's grant of its pages.
+	grant effects.GrantID
+	pairs []effects.Pair
+	hits  uint32
+	// since is the earliest instant at which the pages may have been granted.
+	since effects.Time `snap:"skip"`
+	// until is the instant at which writing must have stopped. Invariant: it is not later than the end of the
+	// requester's grant less LeaseGuard (M4).
+	until effects.Time
+	// over is the instant from which on a repetition of the request is too late by itself.
+	over  effects.Time
+	timer kernel.TimerID `snap:"set"`
+	phase pushPhase
+	link  effects.Link
+	write transfer.Transfer
+	code  effects.Code // the result
 }
 
+// A pushPhase is the state of a push.
 type pushPhase uint8
 
 const (
-	pushLinking  pushPhase = iota // to where its pages are
-	pushUnlinked                  // that has failed, or is there, and it is its turn soon
-	pushWriting
-	pushSettling // it ended, but something may still write
+	pushLinking pushPhase = iota // waits for the link to the requester's pages
+	// The attempt to make the link has ended, and the push waits for its turn.
+	pushUnlinked
+	pushWriting // the write is in flight
+	// The write has ended, but something may still write.
+	pushSettling
 	pushPhases
 )
 
-// pushes are those of an Owner.
+// pushes holds the pushes of an Owner.
 type pushes struct {
-	rows   table.Slab[push]
-	share  table.Share   // of those in progress, and of what is being copied, by class
-	waits  []table.List  // by class: for its link
-	ready  table.List    // whose link was made, or cannot be
-	said   replies.Words // of those that are over: none begins anew
-	byPage table.Index   // finds pairs by where they go, while they are made
+	rows table.Slab[push]
+	// share counts the requests in service (pushes and copyings) by class.
+	share table.Share
+	waits []table.List // by class: pushes that wait for the link
+	ready table.List   // pushes with an ended attempt to make the link
+	// said contains the replay records of ended pushes. Invariant: an ended push never starts again (M2).
+	said replies.Words
+	// byPage finds pairs by their destination while the pairs of a push are made.
+	byPage table.Index
 }
 
 func (p *pushes) emptied(most, words uint32, classes int) pushes {
@@ -67,7 +78,7 @@ func pushRef(h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerP2POwner, Kind: kindPush, Subject: h}
 }
 
-// onPush answers a peer that has granted us pages, or begins to write into them.
+// onPush handles a request that grants pages of the requester: it starts the write, or replies with a refusal.
 func (o *Owner) onPush(e *flow.Env, ev *effects.Received, to loan.For) {
 	m := &o.get
 	over := e.Now.Add(e.Stated(m.Ext.LeaseNS))
@@ -114,7 +125,7 @@ func (o *Owner) onPush(e *flow.Env, ev *effects.Received, to loan.For) {
 	e.Timers.Set(&row.timer, row.until, pushRef(h))
 }
 
-// mayPush says whether a question can be answered by a push.
+// mayPush returns an error if a request cannot be answered by a push.
 func (o *Owner) mayPush(e *flow.Env, class int) (effects.Code, effects.Why) {
 	m := &o.get
 	if len(m.BufferUUIDs) != len(m.Keys) || len(m.Ext.Generations) != len(m.Keys) || m.Ext.Grant == 0 {
@@ -134,7 +145,8 @@ func (o *Owner) mayPush(e *flow.Env, class int) (effects.Code, effects.Why) {
 	return o.mayServe(e, class)
 }
 
-// pair says where each page is to go. One that is named twice is written once: it is of a key that was asked for twice.
+// pair returns the pairs of source and destination pages. A destination that is named twice is written once: it
+// belongs to a key that was requested twice.
 func (o *Owner) pair(e *flow.Env, pairs []effects.Pair, pages []effects.Page) []effects.Pair {
 	m, by := &o.get, &o.pushes.byPage
 	for i, page := range pages {
@@ -151,13 +163,15 @@ func (o *Owner) pair(e *flow.Env, pairs []effects.Pair, pages []effects.Page) []
 			by.Add(hash, table.Handle(len(pairs)))
 		}
 	}
-	for i := range pairs { // In time that depends on the batch alone, however large an earlier one was.
+	// The removal takes time in proportion to this batch, however large an earlier batch was.
+	for i := range pairs {
 		by.Remove(placeHash(e, &pairs[i].Remote), table.Handle(i+1))
 	}
 	return pairs
 }
 
-// placeHash depends on a secret of the store's: a peer cannot choose pages that collide.
+// placeHash returns a hash of a page. The hash depends on a secret of the store, so that a peer cannot choose pages
+// that collide.
 func placeHash(e *flow.Env, r *effects.RemotePage) uint64 {
 	var b [28]byte
 	copy(b[:], r.Buffer[:])

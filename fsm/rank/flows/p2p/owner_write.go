@@ -7,7 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// write starts the one write. It ends before the grant does, by our clock from before that was given (M4).
+// write starts the write. It ends before the requester's grant does, by this node's clock from before the grant was
+// given (M4).
 func (o *Owner) write(e *flow.Env, h table.Handle, x *push, over effects.Link) {
 	e.Timers.Stop(&x.timer)
 	e.Work.Spend(len(x.pairs))
@@ -17,7 +18,8 @@ func (o *Owner) write(e *flow.Env, h table.Handle, x *push, over effects.Link) {
 	}, pushRef(h))
 }
 
-// written handles the end of a write. Its asker hears of it when nothing writes any more, whatever became of it.
+// written handles the end of a write. The requester receives the reply when nothing writes any more, whatever the
+// result is.
 func (o *Owner) written(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	x := o.pushes.rows.Get(h)
 	if x.code = ev.Code; x.code == effects.PeerLost || x.code == effects.Stale {
@@ -34,22 +36,21 @@ func (o *Owner) written(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	o.endPush(e, h, x)
 }
 
-// settledPush handles the late word that nothing writes any more.
+// settledPush handles the late notice that nothing writes any more.
 func (o *Owner) settledPush(e *flow.Env, h table.Handle) {
 	x := o.pushes.rows.Get(h)
 	x.write.Settled()
 	o.endPush(e, h, x)
 }
 
-// pushAgain notes that an operation that is in progress is asked for again: who asks now has the answer, when it is
-// there.
+// pushAgain records that an operation in progress is repeated. Only the latest attempt receives the reply.
 func (o *Owner) pushAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
 	e.Out.Mark(Marks.PushAgain)
 	x := o.pushes.rows.Get(h)
 	x.asker, x.echo = ev.Request, o.get.Ext.Stamps.ClockNS
 }
 
-// reached notes how an attempt ended to reach the pages of a class.
+// reached records the end of an attempt to make the link to the pages of a class.
 func (o *Owner) reached(class int, code effects.Code) {
 	p := &o.pushes
 	for h := p.waits[class].Front(); h != 0; h = p.waits[class].Front() {
@@ -60,8 +61,8 @@ func (o *Owner) reached(class int, code effects.Code) {
 	}
 }
 
-// Continue writes to peers whose links are there, or answers that they cannot be had. It reports whether any are left
-// for the next step.
+// Continue starts the writes to peers with a new link, and refuses requests without a link. It reports whether work
+// is left for the next step.
 func (o *Owner) Continue(e *flow.Env) (left bool) {
 	p := &o.pushes
 	for h := p.ready.Front(); h != 0; h = p.ready.Front() {
@@ -78,7 +79,7 @@ func (o *Owner) Continue(e *flow.Env) (left bool) {
 		switch {
 		case over != 0:
 			o.write(e, h, x, over)
-		case x.code == effects.OK: // It was lost again meanwhile.
+		case x.code == effects.OK: // The link was lost again meanwhile.
 			x.phase = pushLinking
 			p.rows.PushBack(&p.waits[x.class], h)
 		default:
@@ -88,7 +89,7 @@ func (o *Owner) Continue(e *flow.Env) (left bool) {
 	return false
 }
 
-// late ends a push whose link was not made in time.
+// late ends a push without a link at the deadline.
 func (o *Owner) late(e *flow.Env, h table.Handle) {
 	p := &o.pushes
 	x := p.rows.Get(h)
@@ -101,7 +102,7 @@ func (o *Owner) late(e *flow.Env, h table.Handle) {
 	o.endPush(e, h, x)
 }
 
-// endPush gives a push its one answer, and lets go what it was of.
+// endPush sends the reply of a push, unpins the chunks and removes the push.
 func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
 	e.Timers.Stop(&x.timer)
 	o.begin(e, x.us, x.echo)
@@ -124,16 +125,18 @@ func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
 	o.pushes.rows.Remove(h)
 }
 
-// excuse has an answer say why there is nothing.
+// excuse adds to the reply why there are no hits.
 func (o *Owner) excuse(code effects.Code, why *effects.Why) {
-	if why.Field == "" && why.Remedy == "" { // A code that only a plane ends with says nothing of itself.
+	// Codes that only a data plane returns have no reason of their own.
+	if why.Field == "" && why.Remedy == "" {
 		*why = effects.Why{Field: "data plane", Ours: code.String()}
 	}
 	o.reply.Ext.Code, o.reply.Ext.Reason = uint32(code), why.Reason()
 }
 
-// bury remembers that a question whose pages we may write into was answered: its asker may use them from then on, and
-// where nobody watches nobody but us keeps us from writing, if the question comes again (rule M2).
+// bury stores a replay record of a request that this node might otherwise write for. From the reply on, the requester
+// may reuse its pages, and on a leased plane only this record keeps a repetition of the request from being written
+// again (M2).
 func (o *Owner) bury(e *flow.Env, class int, who effects.Incarnation, operation uint64, code effects.Code,
 	over effects.Time) {
 	o.pushes.said.Say(replies.Said{
@@ -141,7 +144,7 @@ func (o *Owner) bury(e *flow.Env, class int, who effects.Incarnation, operation 
 	})
 }
 
-// buried refuses a question that was answered before, and says whether it was.
+// buried refuses a request that was answered before, and reports whether it did.
 func (o *Owner) buried(e *flow.Env, ev *effects.Received, who effects.Incarnation) bool {
 	if o.pushes.said.Find(who, o.get.Ext.Operation, o.get.Ext.Attempt) == nil {
 		return false
@@ -151,5 +154,5 @@ func (o *Owner) buried(e *flow.Env, ev *effects.Received, who effects.Incarnatio
 	return true
 }
 
-// ClassLeft handles that a class is another peer's from now on.
+// ClassLeft handles that a class will belong to another peer.
 func (o *Owner) ClassLeft(_ *flow.Env, class int) { o.pushes.said.Left(class) }

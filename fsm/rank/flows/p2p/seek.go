@@ -9,30 +9,35 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A seek is one Bring that names nobody. Directories are asked who has the chunks, and then those that they name, one
-// after the other: each is a get of its own, with a prefix that is longer than what is here by then.
+// A seek is a Bring or Locate without a named peer. Directories are asked which peers have the chunks. The named
+// peers are then asked in turn: each by a get of its own, if the peer is said to have a longer prefix than is present
+// here by then.
 type seek struct {
 	ticket   effects.Ticket
-	how      Bring // as it was commanded, but for its request and keys
-	locates  bool  // it is a Locate: nobody is asked for anything
+	how      Bring // the command without its request and keys
+	locates  bool  // it is a Locate: peers are not asked
 	lookup   []byte
 	keys     []byte
-	ends     []uint32 // ends[i]: where key i ends in keys
+	ends     []uint32 // ends[i] is the end of key i in keys
 	deadline effects.Time
-	timer    kernel.TimerID `snap:"set"` // the deadline, while no get goes on that has the same
-	from     uint32         // so many of the first chunks were here when directories were asked
-	question table.Handle   // at directories
-	holders  []holder       // whom they named
-	tried    uint32         // of these, so many from the first
-	promised uint32         // how long a prefix the last of these was said to have
-	cut      bool           // that one has more chunks, and gives no more at a time
-	get      table.Handle   // of the one that is asked now; zero: none is
-	code     effects.Code   // what became of the one before
-	why      effects.Why
+	// timer fires at deadline. It is stopped while a get is in progress, which has the same deadline.
+	timer kernel.TimerID `snap:"set"`
+	// from is the number of first chunks that were present when directories were asked.
+	from     uint32
+	question table.Handle // the lookup at directories
+	holders  []holder     // the peers that the directories named
+	tried    uint32       // how many of these were tried
+	// promised is the length of the prefix that the latest of these is said to have.
+	promised uint32
+	// cut says that this peer has more chunks but lends no more at a time.
+	cut  bool
+	get  table.Handle // the get in progress; zero: none
+	code effects.Code // the outcome of the previous get
+	why  effects.Why
 }
 
-// Locate asks directories how many of these chunks, from the first on, one other node is said to have: Hits. Where none
-// can be asked it is NotFound. It brings nothing, and promises nothing.
+// Locate asks directories how many of these chunks, from the first on, a single other node is said to have: Hits of
+// the outcome. If no directory can be asked, the outcome is NotFound. Locate transfers nothing and promises nothing.
 type Locate struct {
 	Keys     [][]byte
 	Patience effects.Duration // 0: the configured default of a Bring
@@ -41,10 +46,10 @@ type Locate struct {
 // IsCommand marks a command body.
 func (*Locate) IsCommand() {}
 
-// Seeks are the Brings of a Requester that name nobody.
+// Seeks are the Brings and Locates of a Requester without a named peer.
 type Seeks struct {
 	rows    table.Slab[seek]
-	ready   table.List // that have heard something
+	ready   table.List // seeks with a new result
 	lookups registrar.Lookups
 	keys    [][]byte `snap:"scratch"`
 }
@@ -56,16 +61,16 @@ func (l *Seeks) emptied(c registrar.Config, most uint32) Seeks {
 	return Seeks{rows: l.rows.Emptied(int(most)), lookups: l.lookups.Emptied(c), keys: l.keys}
 }
 
-// Len is the number of those that are not over.
+// Len returns the number of seeks.
 func (l *Seeks) Len() int { return l.rows.Len() }
 
-// Lookups are what is asked of directories.
+// Lookups returns the lookups at directories.
 func (l *Seeks) Lookups() *registrar.Lookups { return &l.lookups }
 
-// takes says whether a Bring is one: it names nobody, and there are directories.
+// takes reports whether a Bring is a seek: it names no peer, and directories are configured.
 func (l *Seeks) takes(c *Bring) bool { return c.From == (Peer{}) && l.lookups.Any() }
 
-// A holder may have so many chunks of a question, from its first on.
+// A holder is a peer that may have the first chunks of a lookup.
 type holder struct {
 	peer   Peer
 	chunks uint32
@@ -85,7 +90,7 @@ func seekRef(h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerP2PRequester, Kind: kindSeek, Subject: h}
 }
 
-// begin asks directories who has what is not here of a Bring.
+// begin starts a seek: it asks directories for the chunks that are missing here.
 func (l *Seeks) begin(e *flow.Env, t effects.Ticket, c *Bring, here uint32, patience effects.Duration, locates bool) (
 	effects.Code, *effects.Why) {
 	if l.rows.Full() {
@@ -109,8 +114,8 @@ func (l *Seeks) begin(e *flow.Env, t effects.Ticket, c *Bring, here uint32, pati
 	return effects.OK, nil
 }
 
-// GoOn hears what directories answer and what became of gets, and goes on with who asked, by gets of f. What is left is
-// for the next step: it says whether there is any.
+// GoOn handles the answers of directories and the outcomes of gets, and starts the next gets of f. It reports whether
+// work is left for the next step.
 func (l *Seeks) GoOn(e *flow.Env, f *Requester) (left bool) {
 	for _, a := range l.lookups.Answers() {
 		l.named(e, &a)
@@ -127,7 +132,7 @@ func (l *Seeks) GoOn(e *flow.Env, f *Requester) (left bool) {
 	return false
 }
 
-// named takes an answer of directories. Who has ended meanwhile hears of none.
+// named handles an answer of directories. An answer for an ended seek is ignored.
 func (l *Seeks) named(e *flow.Env, a *registrar.Answer) {
 	s := l.rows.Get(a.Who.Subject)
 	if s == nil {
@@ -158,7 +163,7 @@ func (l *Seeks) named(e *flow.Env, a *registrar.Answer) {
 	l.finish(e, a.Who.Subject, most)
 }
 
-// locate takes a Locate.
+// locate handles a Locate.
 func (l *Seeks) locate(e *flow.Env, t effects.Ticket, c *Locate, patience effects.Duration) {
 	code, why := e.CheckKeys(c.Keys)
 	if code == effects.OK {
@@ -177,7 +182,7 @@ func (l *Seeks) locate(e *flow.Env, t effects.Ticket, c *Locate, patience effect
 	}
 }
 
-// ended takes the outcome of a get that a seek began.
+// ended handles the outcome of a get that a seek began.
 func (l *Seeks) ended(h table.Handle, out *effects.Deliver, cut bool) {
 	s := l.rows.Get(h)
 	s.get, s.code, s.cut = 0, out.Code, cut
@@ -187,7 +192,8 @@ func (l *Seeks) ended(h table.Handle, out *effects.Deliver, cut bool) {
 	l.rows.PushBack(&l.ready, h)
 }
 
-// next has the next holder asked that may have more than is here, or gives the seek its outcome.
+// next starts a get from the next holder that may have more than is present here, or delivers the outcome of the
+// seek.
 func (l *Seeks) next(e *flow.Env, f *Requester, h table.Handle) {
 	s := l.rows.Get(h)
 	keys := l.wanted(s)
@@ -208,18 +214,19 @@ func (l *Seeks) next(e *flow.Env, f *Requester, h table.Handle) {
 		s.code = effects.Expired
 	default:
 		crowded := s.code == effects.TooMany
-		s.code = effects.NotFound // Whoever could not be asked, or had less than was said: it costs a miss.
+		// A holder that could not be asked, or had less than was said, costs a miss only.
+		s.code = effects.NotFound
 		if l.asks(e, f, h, here) {
 			return
 		}
 		if crowded && s.code == effects.NotFound {
-			s.code = effects.TooMany // Whoever has it may serve it later.
+			s.code = effects.TooMany // A holder has the chunks and may lend them later.
 		}
 	}
 	l.finish(e, h, here)
 }
 
-// asks begins a get of the next holder, and says whether it did.
+// asks starts a get from the next holder, and reports whether it did.
 func (l *Seeks) asks(e *flow.Env, f *Requester, h table.Handle, here uint32) bool {
 	s := l.rows.Get(h)
 	for int(s.tried) < len(s.holders) {
@@ -246,7 +253,7 @@ func (l *Seeks) asks(e *flow.Env, f *Requester, h table.Handle, here uint32) boo
 	return false
 }
 
-// wanted are the keys of a seek, until the next ones are asked for.
+// wanted returns the keys of a seek. The result is valid until the next call.
 func (l *Seeks) wanted(s *seek) [][]byte {
 	l.keys = l.keys[:0]
 	for i := range s.size() {
@@ -255,7 +262,7 @@ func (l *Seeks) wanted(s *seek) [][]byte {
 	return l.keys
 }
 
-// finish gives a seek its one outcome.
+// finish delivers the outcome of a seek and removes it.
 func (l *Seeks) finish(e *flow.Env, h table.Handle, here uint32) {
 	s := l.rows.Get(h)
 	l.lookups.Cancel(&e.Env, s.question)
@@ -281,7 +288,8 @@ func (l *Seeks) finish(e *flow.Env, h table.Handle, here uint32) {
 	l.rows.Remove(h)
 }
 
-// stop gives a seek its outcome for a reason of ours: through its get, where one goes on.
+// stop delivers the outcome of a seek for a reason of this node. If a get is in progress, the get is stopped, and its
+// outcome ends the seek.
 func (l *Seeks) stop(e *flow.Env, f *Requester, h table.Handle, code effects.Code) {
 	s := l.rows.Get(h)
 	if r := f.gets.Get(s.get); r != nil {

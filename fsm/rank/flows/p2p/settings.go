@@ -7,35 +7,47 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 )
 
-// Settings are the part of a rank's configuration that is about chunks shared between peers. Zero means the default.
+// Settings are the part of a rank's configuration that concerns sharing chunks between peers. Zero means the default.
 type Settings struct {
-	// Shares: peers may ask which chunks are here, and read them.
-	Shares       bool
-	LookupAddr   effects.Addr     // where they ask: P2PInitSideRetMsg.peer_lookup_url
-	PeerDoneAddr effects.Addr     // where they may say that they have read: AscendQueryDonePortRetMsg.done_url
-	ShareTTL     effects.Duration // default 60 s (p2p_pull_pending_ttl): how long a peer may read
-	LoansMax     uint32           // default 256: prefixes that peers may read at a time
-	LoanSharePct uint32           // default 75: most of the pool that is under them, a page as often as it is lent
-	BringsMax    uint32           // default 256: Brings in progress, and lookups of former ones without an answer
-	BringTimeout effects.Duration // default 11 s (p2p_sync_get_timeout_s): a Bring that says no patience
-	// LookupTimeout is how long a lookup may take. What is not answered by then is a miss.
-	LookupTimeout effects.Duration // default 3 s (p2p_lookup_timeout_s)
-	Lookups       uint16           // default 16 at a time to one peer
-	// PushesMax is how many peers' questions are answered by a write, or by copies, at a time: no peer has more than it
-	// leaves.
-	PushesMax uint32 // default 4 (p2p_max_concurrent_gets)
-	// ArenaPages are those of an arena behind Memory.Pages, in one stretch of memory with them: what peers may read is
-	// copied there first, and nothing else is lent (use_host_staging); 0: they read what the store has.
+	// Shares says that peers may ask which chunks are present, and read them.
+	Shares bool
+	// LookupAddr is the address for lookups of peers: P2PInitSideRetMsg.peer_lookup_url.
+	LookupAddr effects.Addr
+	// PeerDoneAddr is an additional address for done messages of peers: AscendQueryDonePortRetMsg.done_url.
+	PeerDoneAddr effects.Addr
+	// ShareTTL is the time for which a peer may read a loan; default 60 s (p2p_pull_pending_ttl).
+	ShareTTL effects.Duration
+	// LoansMax limits the loans at a time; default 256.
+	LoansMax uint32
+	// LoanSharePct limits the part of the pool that is in loans, in percent; default 75. A page counts once for each
+	// loan.
+	LoanSharePct uint32
+	// BringsMax limits the Brings in progress, including lookups of former Brings without a reply; default 256.
+	BringsMax uint32
+	// BringTimeout is the time limit of a Bring that states no patience; default 11 s (p2p_sync_get_timeout_s).
+	BringTimeout effects.Duration
+	// LookupTimeout is the time limit of a lookup; default 3 s (p2p_lookup_timeout_s). A lookup without a reply by
+	// then is a miss.
+	LookupTimeout effects.Duration
+	// Lookups limits the lookups in flight to a peer; default 16.
+	Lookups uint16
+	// PushesMax limits the requests of peers in service, that is, answered by a write or by copies; default 4
+	// (p2p_max_concurrent_gets). No peer has more than it leaves for the remaining peers.
+	PushesMax uint32
+	// ArenaPages is the number of pages of the arena, which follows Memory.Pages in the same region of memory. Chunks
+	// for peers are copied to the arena first, and nothing else is lent (use_host_staging). 0: peers read the pages
+	// of the store.
 	ArenaPages uint32
-	// DevicePages are those of a second pool beside the cache, in memory of a device, which peers know by a name of its
-	// own (p2p_use_npu). With Keeps fetches read into it, and what is brought lands in Memory.Pages; else what is brought
-	// lands in it. 0: there is none, and Memory.Pages are for both.
+	// DevicePages is the number of pages of a second pool beside the cache, in the memory of a device, which peers
+	// know by a separate buffer name (p2p_use_npu). With Keeps, fetches read into this pool and brought chunks land
+	// in Memory.Pages. Without Keeps, brought chunks land in this pool. 0: there is no second pool, and Memory.Pages
+	// serve both purposes.
 	DevicePages uint32
-	// Keeps: chunks that are brought may stay with their peers until they are fetched (p2p_delay_pull).
+	// Keeps says that brought chunks may stay at their peers until a fetch reads them (p2p_delay_pull).
 	Keeps bool
 }
 
-// Fill puts defaults where nothing is said.
+// Fill sets unset fields to their defaults.
 func (s *Settings) Fill() {
 	kernel.Default(&s.ShareTTL, 60*effects.Second)
 	kernel.Default(&s.LoansMax, 256)
@@ -49,7 +61,7 @@ func (s *Settings) Fill() {
 	}
 }
 
-// Check says what cannot work.
+// Check returns an error if the settings are invalid.
 func (s *Settings) Check() error {
 	if s.Shares && (s.LookupAddr.Port == 0 || s.PeerDoneAddr.Port == 0) {
 		return fmt.Errorf("rank: LookupAddr is %s:%d and PeerDoneAddr is %s:%d with Shares: peers ask there; give a host "+
@@ -69,22 +81,25 @@ func (s *Settings) Check() error {
 		kernel.Count{Name: "ArenaPages", Value: s.ArenaPages}, kernel.Count{Name: "DevicePages", Value: s.DevicePages})
 }
 
-// Bringing is the need of who has chunks brought: each Bring has a question, a read, its deadline and its answer's.
+// Bringing returns the needs of a Requester. Each Bring has a request, a read, a deadline and the deadline of the
+// reply.
 func (s *Settings) Bringing() kernel.Need {
 	most := int(s.BringsMax)
 	return kernel.Need{
-		Deadlines: 3 * most, // and one of its own grant, for a moment
+		Deadlines: 3 * most, // including one of the get's own grant, for a moment
 		Limits:    effects.Limits{Sends: most, Transfers: most, Commands: most},
 	}
 }
 
-// Seeking is the need of Brings that name nobody, beside that of directories: each has a deadline while they are asked.
+// Seeking returns the needs of Brings without a named peer, in addition to the needs of the lookups: each has a
+// deadline while directories are asked.
 func (s *Settings) Seeking() kernel.Need {
 	most := int(s.BringsMax)
 	return kernel.Need{Deadlines: most, Limits: effects.Limits{Commands: most}}
 }
 
-// Lending is the need of who is asked: each loan has an end, each push a write, and each page of the arena a copy.
+// Lending returns the needs of an Owner: each loan has a deadline, each push a write, and each page of the arena a
+// copy.
 func (s *Settings) Lending() kernel.Need {
 	return kernel.Need{Deadlines: int(s.LoansMax), Limits: effects.Limits{
 		Transfers: int(s.PushesMax), Copies: int(s.ArenaPages),

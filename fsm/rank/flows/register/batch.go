@@ -12,30 +12,31 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A batch is one Finished: blocks that are lent until each rank of one consumer has what it wants of them.
+// A batch is a Finished: blocks that are lent until each rank of a consumer has received its part.
 type batch struct {
 	ticket  effects.Ticket
 	name    name
 	blocks  lists
-	pages   []effects.Page // claimed
+	pages   []effects.Page // claimed pages
 	began   effects.Time
 	ends    effects.Time
-	timer   kernel.TimerID `snap:"set"` // of its lease
+	timer   kernel.TimerID `snap:"set"` // the lease
 	closing bool           // no write begins any more
-	told    bool           // it has its outcome
-	code    effects.Code   // of the first rank that failed
+	told    bool           // the outcome was delivered
+	code    effects.Code   // of the first failed rank
 	why     effects.Why
-	rows    uint32 // registrations that are its
-	sent    uint32 // pages
-	// Whose it is, from its first registration on.
+	rows    uint32 // registrations that belong to the batch
+	sent    uint32 // pages written
+	// bound says that a first registration has determined the consumer, which the next fields describe.
 	bound     bool
 	engine    []byte
 	request   []byte
 	consumers geometry.Neighbours
-	ranks     []uint32 // that were answered, in that order
+	// ranks are the consumer ranks that were answered, in order.
+	ranks []uint32
 }
 
-// lend begins a batch for a Finished, or refuses it at once and changes nothing.
+// lend handles a Finished. A Finished that cannot be accepted is refused at once and changes nothing.
 func (p *Producer) lend(e *flow.Env, t effects.Ticket, x *Finished) {
 	code, why := p.beginBatch(e, t, x)
 	if code != effects.OK {
@@ -98,7 +99,7 @@ func (p *Producer) beginBatch(e *flow.Env, t effects.Ticket, x *Finished) (effec
 	e.Tickets.Add(t, producerRef(kindBatch, h))
 	e.Timers.Set(&b.timer, b.ends, producerRef(kindBatch, h))
 	if len(b.pages) > 0 {
-		e.Out.Publish(b.pages) // Who copies out of them looks for this life of theirs.
+		e.Out.Publish(b.pages) // Readers of the pages compare this generation (M2, M3).
 	}
 	p.matchParked(e, h, b)
 	return effects.OK, nil
@@ -106,7 +107,7 @@ func (p *Producer) beginBatch(e *flow.Env, t effects.Ticket, x *Finished) (effec
 
 func (p *Producer) batchName(h table.Handle) *name { return &p.batches.Get(h).name }
 
-// extendBatch makes the lease of a batch longer, and never shorter, up to LeaseMax in all.
+// extendBatch extends the lease of a batch, up to LeaseMax in total. It never shortens the lease.
 func (p *Producer) extendBatch(e *flow.Env, h table.Handle, b *batch) {
 	if b.closing {
 		return
@@ -128,10 +129,11 @@ func (p *Producer) abortNamed(e *flow.Env, t effects.Ticket, x *Aborted) {
 	}
 	n := name{transfer: x.Transfer, request: x.Request}
 	p.aborted.Note(e.Now, n.remembered(e), p.cfg.RegisterTimeout)
-	p.aborted.Note(e.Now, e.Store.Hash(n.base()), p.cfg.RegisterTimeout) // Who registers may have been told no transfer.
+	// A consumer may register without the name of the transfer.
+	p.aborted.Note(e.Now, e.Store.Hash(n.base()), p.cfg.RegisterTimeout)
 	p.endNamed(e, &n, effects.Cancelled)
 	p.found = p.parked.find(e, &n, p.rowName, p.found[:0])
-	for _, h := range p.found { // Nothing that follows looks for names.
+	for _, h := range p.found { // The loop body does not use p.found for another search.
 		if p.rows.Get(h) != nil {
 			e.Out.Mark(Marks.Aborted)
 			p.conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
@@ -140,7 +142,7 @@ func (p *Producer) abortNamed(e *flow.Env, t effects.Ticket, x *Aborted) {
 	engine.Agree(&e.Env, t)
 }
 
-// endNamed ends the batch that a name means, if that is clear.
+// endNamed ends the batch of a name, if the name is unambiguous.
 func (p *Producer) endNamed(e *flow.Env, n *name, code effects.Code) {
 	p.found = p.named.find(e, n, p.batchName, p.found[:0])
 	h, clear := p.matchFound(n)
@@ -149,7 +151,7 @@ func (p *Producer) endNamed(e *flow.Env, n *name, code effects.Code) {
 	}
 }
 
-// matchFound returns which of the batches in found a name means, and whether that is clear.
+// matchFound returns the batch in p.found that matches a name, and whether the match is unambiguous.
 func (p *Producer) matchFound(n *name) (is table.Handle, clear bool) {
 	for _, h := range p.found {
 		switch b := p.batches.Get(h); b.name.like(n) {
@@ -166,8 +168,9 @@ func (p *Producer) matchFound(n *name) (is table.Handle, clear bool) {
 	return is, clear
 }
 
-// closeBatch ends the loan of a batch: no write of its blocks begins from now on. It answers the registrations that are
-// not being written. The engine has the outcome now, and the blocks when nothing reads them.
+// closeBatch ends the loan of a batch: from now on no write of its blocks begins. The registrations that are not
+// being written are answered. The outcome is delivered now, and the blocks return to the engine when nothing reads
+// them.
 func (p *Producer) closeBatch(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
 	b := p.batches.Get(h)
 	b.closing = true
@@ -188,7 +191,7 @@ func (p *Producer) closeBatch(e *flow.Env, h table.Handle, code effects.Code, wh
 	p.deliverBatch(e, h, b)
 }
 
-// deliverBatch gives the engine the outcome of a batch, and its blocks if nothing reads them.
+// deliverBatch delivers the outcome of a batch, and returns the blocks if nothing reads them.
 func (p *Producer) deliverBatch(e *flow.Env, h table.Handle, b *batch) {
 	b.told = true
 	e.Tickets.Remove(b.ticket)
@@ -218,7 +221,7 @@ func (p *Producer) forgetBatch(h table.Handle, b *batch) {
 	p.batches.Remove(h)
 }
 
-// registrationEnded notes the end of one registration of a batch, and ends the batch if it was the last one.
+// registrationEnded records the end of a registration of a batch, and ends the batch after the last registration.
 func (p *Producer) registrationEnded(e *flow.Env, h table.Handle, rank uint32, pages uint32, code effects.Code,
 	why *effects.Why) {
 	b := p.batches.Get(h)
@@ -244,7 +247,7 @@ func (p *Producer) registrationEnded(e *flow.Env, h table.Handle, rank uint32, p
 	}
 }
 
-// bind says whether a batch may be written to a consumer's rank, whose it is from the first one on.
+// bind checks that a batch may be written to a consumer rank. The first registration binds the batch to a consumer.
 func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, request []byte) (effects.Code, *effects.Why) {
 	near, err := geometry.Consumers(own, theirs.Ranks)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
-// What both ends say of their caches goes into hellos as numbers: nine of the rank, and one of each region, whose high
-// bits are the layer and whose low sixteen are the group.
+// The description of a cache in a hello is a list of numbers: nine numbers of the rank, and a number for each region,
+// with the layer in the high bits and the group in the low 16 bits.
 
 const scalars = 9
 
-// Numbers are those of a geometry.
+// Numbers returns the list of numbers for a geometry.
 func Numbers(g *geometry.Geometry) []uint64 {
 	list := []uint64{
 		uint64(g.Ranks), uint64(g.Rank), uint64(g.Stages), uint64(g.Stage), uint64(g.Heads), uint64(g.CellHeads),
@@ -24,7 +24,7 @@ func Numbers(g *geometry.Geometry) []uint64 {
 	return list
 }
 
-// read is the geometry that numbers say, if they say one; into is given back with the memory of its list.
+// read decodes a geometry from its numbers, reusing the memory of into. It returns false if the numbers are invalid.
 func read(list []uint64, into geometry.Geometry) (geometry.Geometry, bool) {
 	if len(list) <= scalars {
 		return into, false
@@ -48,9 +48,9 @@ func read(list []uint64, into geometry.Geometry) (geometry.Geometry, bool) {
 	return into, into.Check() == nil
 }
 
-// Sum is one number for what both ends of a registration said of their caches, as Numbers have it: the consumer's, how
-// many those are, and the producer's. It is never zero. A hello that was damaged on its way, or was another's, shows by
-// it, also where what it says would fit.
+// Sum returns a checksum of the numbers (see Numbers) of both ends of a registration: the consumer's numbers, their
+// count, and the producer's numbers. The result is never zero. The checksum reveals a hello that was damaged in
+// transit or belongs to another peer, even if the geometries would fit.
 func Sum(consumer, producer []uint64) uint64 {
 	h := uint64(14695981039346656037)
 	for _, n := range consumer {
@@ -68,14 +68,14 @@ func added(h, n uint64) uint64 {
 	return h ^ h>>32
 }
 
-// hasGroup says whether a rank has a layer of a group's blocks.
+// hasGroup reports whether a rank has a layer of a group of blocks.
 func hasGroup(g *geometry.Geometry, group uint16) bool {
 	return slices.ContainsFunc(g.Layers, func(x geometry.Layer) bool {
 		return x.Group == group || x.Group == geometry.Shared
 	})
 }
 
-// whole is the plan of all pages of a rank, in the order in which they are claimed.
+// whole returns the plan of all pages of a rank, in the order in which they are claimed.
 func whole(g *geometry.Geometry) geometry.Plan {
 	alone := *g
 	alone.Stages, alone.Stage = 1, 0
@@ -86,13 +86,13 @@ func whole(g *geometry.Geometry) geometry.Plan {
 	return plan
 }
 
-// lists are blocks by group, in memory of their own.
+// lists are blocks by group, in their own memory.
 type lists struct {
 	of      []geometry.Blocks
 	numbers []uint32
 }
 
-// keep copies what is lent to us for a step.
+// keep copies blocks that are borrowed for a step.
 func (l *lists) keep(from []geometry.Blocks) {
 	l.of, l.numbers = l.of[:0], l.numbers[:0]
 	for _, x := range from {
@@ -106,7 +106,7 @@ func (l *lists) keep(from []geometry.Blocks) {
 	}
 }
 
-// shed gives large memory back.
+// shed releases the memory if it is large.
 func (l *lists) shed() {
 	if cap(l.numbers) > 1<<10 {
 		*l = lists{}

@@ -9,16 +9,16 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Consumer has blocks written into.
+// A Consumer is the flow that has blocks of its engine written by producers.
 type Consumer struct {
 	cfg        *Settings     `snap:"share"`
-	whole      geometry.Plan `snap:"share"` // all pages of ours
-	own        []uint64      `snap:"share"` // Numbers of ours
+	whole      geometry.Plan `snap:"share"` // all pages of this rank
+	own        []uint64      `snap:"share"` // Numbers of this rank
 	receptions table.Slab[reception]
 	parts      table.Slab[part]
 	errands    errands
 	lines      []line // by the slot of the outbound peer
-	operation  uint64 // of the last part
+	operation  uint64 // of the latest part
 
 	ask    protocol.PushRegistration `snap:"scratch"`
 	off    protocol.PushWithdrawal   `snap:"scratch"`
@@ -30,106 +30,125 @@ type Consumer struct {
 	peers  []table.Handle            `snap:"scratch"`
 }
 
-// A line is what waits for one peer, oldest first.
+// A line contains the queues for a peer, oldest first.
 type line struct {
-	asks  table.List   // parts to be registered
-	words table.List   // parts to be withdrawn
-	kept  table.List   // errands, all of them
-	conn  effects.Conn // on which errands are told
+	asks  table.List   // parts to register
+	words table.List   // parts to withdraw
+	kept  table.List   // all errands
+	conn  effects.Conn // connection of the errand message in flight
 	who   effects.Incarnation
-	next  kernel.TimerID `snap:"set"` // when they are to be told, or their answer is overdue
-	tells bool           // one is under way
-	due   bool           // it is time
+	// next fires when errands are due, or when the reply to an errand message is overdue.
+	next  kernel.TimerID `snap:"set"`
+	tells bool           // an errand message is in flight
+	due   bool           // errands are due
 }
 
-// A reception is one Register. Its outcome and its end are two things: it stays until nothing can be written into its
-// blocks, and each registration of it has its answer, or will have none.
+// A reception is a Register. The outcome and the end of a reception are separate events: the reception remains until
+// nothing can be written into the blocks, and each registration was answered or will not be answered.
 type reception struct {
 	ticket            effects.Ticket
 	request, transfer []byte
 	engine            []byte
 	blocks            lists
-	pages             []effects.Page // claimed
-	parts             []table.Handle // in the order of producers; zero: over
-	ranks, stages     uint32
-	rows              uint32 // parts that are not over
-	left              uint32 // of those, that have not ended well
-	open              uint32 // grants
-	delivered         bool
-	returned          bool
-	patience          effects.Duration
-	deadline          effects.Time
-	ends              effects.Time   // of the grants
-	timer             kernel.TimerID `snap:"set"`
-	plan              []partPlan     // as far as it is known who writes what
-	code              effects.Code
-	why               effects.Why
+	pages             []effects.Page // claimed pages
+	// parts are in the order of producers; zero: removed.
+	parts         []table.Handle
+	ranks, stages uint32
+	rows          uint32 // parts that were not removed
+	left          uint32 // parts without a good end
+	// open is the number of grants in force or in quarantine. Invariant: the blocks return to the engine only while
+	// open is 0 (M1, M4).
+	open      uint32
+	delivered bool
+	returned  bool
+	patience  effects.Duration
+	deadline  effects.Time
+	ends      effects.Time   // end of the grants
+	timer     kernel.TimerID `snap:"set"`
+	// plan says, as far as known, which rank writes which pages.
+	plan []partPlan
+	code effects.Code
+	why  effects.Why
 }
 
-// A partPlan says which pages a rank writes, until it is known of all of them that no page lacks.
+// A partPlan says which pages a rank writes. When all plans are known, the consumer checks that they cover all pages.
 type partPlan struct {
 	known bool
 	plan  geometry.Plan
 }
 
-// A part is what one rank of a producer's writes.
+// A part is what a producer rank writes of a reception.
 type part struct {
-	of        table.Handle
-	place     uint32 // among the producers
-	stage     uint32
-	rank      uint32
-	peer      table.Handle
-	reached   uint64 // the link's attempt when it began to wait for it
+	of    table.Handle
+	place uint32 // index among the producers
+	stage uint32
+	rank  uint32
+	peer  table.Handle
+	// reached is the link's attempt number when the part began to wait for the link.
+	reached   uint64
 	phase     partPhase
 	operation uint64
 	attempt   uint32
-	tries     uint32 // how often it was answered that its time was over, and it was not by our clock
-	again     bool   // it is to be registered anew, as soon as its grant is over
-	told      uint32 // how often it was withdrawn
-	who, us   effects.Incarnation
-	caches    uint64 // Sum of ours and its producer's, as that said when it was granted
-	grant     effects.GrantID
-	count     uint32 // pages
-	granted   effects.Time
-	revoking  bool
-	whole     bool // all of it was written
-	asks      bool // its question is out
-	tells     bool // its withdrawal is out
-	queued    bool // its withdrawal waits
-	conn      effects.Conn
-	wordConn  effects.Conn
-	answer    kernel.TimerID `snap:"set"` // when the answer to its withdrawal is overdue
-	overdue   kernel.TimerID `snap:"set"` // and that to its registration, of which nothing more can become
+	// tries counts replies that the time was over, or that the peer does not know this node, after which the part was
+	// registered again.
+	tries uint32
+	// again says that the part will be registered again as soon as its grant has ended.
+	again bool
+	told  uint32 // number of withdrawals sent
+	// who is the incarnation of the producer that was asked, and us the incarnation of this node for that producer
+	// (M2).
+	who, us effects.Incarnation
+	// caches is the Sum of this rank's numbers and the producer's numbers when the pages were granted.
+	caches   uint64
+	grant    effects.GrantID
+	count    uint32 // granted pages
+	granted  effects.Time
+	revoking bool
+	whole    bool // all pages were written
+	asks     bool // the registration is in flight
+	tells    bool // the withdrawal is in flight
+	queued   bool // the withdrawal is queued
+	conn     effects.Conn
+	wordConn effects.Conn
+	// answer fires when the reply to the withdrawal is overdue.
+	answer kernel.TimerID `snap:"set"`
+	// overdue fires when the reply to a registration is overdue, after the reply has ceased to matter.
+	overdue kernel.TimerID `snap:"set"`
 }
 
 type partPhase uint8
 
 const (
-	partLinking     partPhase = iota // for the link, or for its turn
-	partAsking                       // registered
-	partWithdrawing                  // its reception has its outcome
-	partAnswered                     // nothing is said of it any more; its grant may be open
+	partLinking partPhase = iota // waits for the link, or for the lane
+	partAsking                   // the registration was sent
+	// The reception has its outcome, and the withdrawal is queued or in flight.
+	partWithdrawing
+	// Nothing more is sent for the part; its grant may still be open.
+	partAnswered
 	partPhases
 )
 
-// Kinds of what a Consumer's Refs are for.
+// Kinds of the Refs of a Consumer.
 const (
-	kindAsk     uint8 = iota + 1 // a registration
-	kindOff                      // a withdrawal
-	kindGrant                    // a part's grant
-	kindKeep                     // a word on requests
-	timerTakes                   // when a reception must have its outcome, or its grants end; its ticket
-	timerOff                     // when the answer to a withdrawal is overdue
-	timerAsk                     // and that to a registration
-	timerKeep                    // when a peer is to be told of requests, or does not answer
-	timerErrand                  // when an errand is over; its ticket
+	kindAsk   uint8 = iota + 1 // a registration
+	kindOff                    // a withdrawal
+	kindGrant                  // the grant of a part
+	kindKeep                   // an errand message
+	// The deadline of a reception, or the end of the grants; also the ticket.
+	timerTakes
+	timerOff // the deadline of the reply to a withdrawal
+	timerAsk // the deadline of the reply to a registration
+	// The time of the next errand message, or the deadline of its reply.
+	timerKeep
+	timerErrand // the deadline of a wish, and its ticket
 )
 
 func consumerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerConsumer, Kind: kind, Subject: h}
 }
 
-// Emptied returns a Consumer that wants nothing of so many peers, in the memory of c, which is not used any more.
+// Emptied returns a Consumer without receptions, for up to peers peers, and reuses the memory of c. The old c must
+// not be used any more.
 func (c *Consumer) Emptied(cfg *Settings, peers uint32) Consumer {
 	e := Consumer{
 		cfg: cfg, receptions: c.receptions.Emptied(int(cfg.ReceptionsMax)), parts: c.parts.Emptied(int(cfg.parts())),
@@ -142,7 +161,7 @@ func (c *Consumer) Emptied(cfg *Settings, peers uint32) Consumer {
 	return e
 }
 
-// Step takes a command, or what becomes of what was asked for.
+// Step handles completions, landed pages and revocations.
 func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Replied:
@@ -172,7 +191,7 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Command takes a Register, an Expect or a NotNeeded.
+// Command handles a Register, an Expect or a NotNeeded. It returns false for other commands.
 func (c *Consumer) Command(e *flow.Env, x *effects.Command) bool {
 	switch body := x.Body.(type) {
 	case *Register:
@@ -187,7 +206,7 @@ func (c *Consumer) Command(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// Due takes a deadline.
+// Due handles a deadline.
 func (c *Consumer) Due(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
 	switch ref.Kind {
@@ -209,7 +228,7 @@ func (c *Consumer) Due(e *flow.Env, ref kernel.Ref) {
 	}
 }
 
-// Signal is told that a peer changed: who waits for it goes on.
+// Signal handles a change of a peer: the queues of the peer are continued.
 func (c *Consumer) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Changed {
 		kernel.Foreign("who has blocks written into")
@@ -217,7 +236,7 @@ func (c *Consumer) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	c.pump(e, ref.Subject)
 }
 
-// Abort ends a command early, and says whether there was anything to end.
+// Abort ends a command early. It returns false if the outcome was delivered already.
 func (c *Consumer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	if ref.Kind == timerErrand {
 		c.endErrand(e, ref.Subject, effects.Cancelled, nil)
@@ -230,27 +249,27 @@ func (c *Consumer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// Left counts what a drain waits for.
+// Left returns the number of rows that a drain waits for.
 func (c *Consumer) Left(*flow.Env) int { return c.receptions.Len() + c.errands.rows.Len() }
 
-// Len is how many receptions there are.
+// Len returns the number of receptions.
 func (c *Consumer) Len() int { return c.receptions.Len() }
 
-// Tables shows what is in the tables of who has blocks written into.
+// Tables reports the sizes of the tables.
 func (c *Consumer) Tables(visit table.Visit) {
 	visit("receptions", c.receptions.Len(), table.Empty)
 	visit("parts of receptions", c.parts.Len(), table.Empty)
 	visit("requests expected", c.errands.wishes.Len(), table.Empty)
 }
 
-// DrainAt ends what is at a slot, for a drain, and says whether there are more.
+// DrainAt ends the reception and the wish in a slot, for a drain. It reports whether there are more slots.
 func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	h := c.receptions.At(slot)
 	if r := c.receptions.Get(h); r != nil && !r.delivered {
 		e.Work.Spend(len(r.pages))
 		c.stop(e, h, effects.Draining, *ended(effects.Draining))
 	}
-	if r := c.receptions.Get(h); r != nil { // Who leaves does not wait for others' words.
+	if r := c.receptions.Get(h); r != nil { // A drain does not wait for replies of peers.
 		for _, ph := range r.parts {
 			if p := c.parts.Get(ph); p != nil && p.of == h && p.grant != 0 && !p.revoking {
 				c.revoke(e, p)
@@ -263,8 +282,9 @@ func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	return slot < max(c.receptions.Slots(), c.errands.wishes.Slots())
 }
 
-// PeerLost handles that a peer's link to our pages is gone. On fenced planes it cannot write any more: what it was granted
-// is taken back, and what it was to write will not come.
+// PeerLost handles the loss of a peer's link to this node's pages. On fenced planes the peer cannot write any more:
+// the grants of the peer are revoked, and the receptions that the peer was to write end. On leased planes nothing
+// happens, because the loss proves nothing there (M4).
 func (c *Consumer) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	if e.Cfg.Leased {
 		return
@@ -285,7 +305,7 @@ func (c *Consumer) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	}
 }
 
-// State is where what a Ref is of stands.
+// State returns the state of the subject of a Ref.
 func (c *Consumer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	switch ref.Kind {
 	case kindAsk, kindOff, kindGrant, timerOff, timerAsk:
@@ -303,7 +323,7 @@ func (c *Consumer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return 0
 }
 
-// ConsumerStateNames are their names.
+// ConsumerStateNames returns the names of the states.
 func ConsumerStateNames() []string {
 	return []string{
 		"part over", "part linking", "part asking", "part withdrawing", "part answered", "reception ending",

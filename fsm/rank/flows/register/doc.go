@@ -1,47 +1,61 @@
-// Package register is registration-driven push: a Consumer names blocks that it wants written, a Producer names blocks
-// that it has finished, and whichever comes last starts the write. Blocks are the engine's own on both sides: it says
-// by number which it lends us (memory.Pool.Claim), and which page each is of follows from what both ends said of their
-// caches in their hellos (package geometry). It is two flows over rooms that others have too.
+// Package register implements registration-driven push: a Consumer registers blocks that it wants to have written, a
+// Producer lends blocks that it has finished, and the write starts when both have happened. At both ends the blocks
+// belong to the engine: a command names the blocks by number and lends them to the agent (memory.Pool.Claim). Which
+// page is in which block follows from the descriptions of both caches in the hellos (package geometry). Consumer and
+// Producer are flows over rooms that other flows use as well.
+//
+// Example with a producer of two ranks:
+//
+//	consumer: Register r1, blocks 4-7   grants the pages of rank 0 and of rank 1, and sends a registration to each
+//	producer rank 0                     parks the registration: r1 is not finished
+//	producer rank 0: Finished r1        matches, writes its pages, and answers OK
+//	producer rank 1                     likewise
+//	consumer                            both parts are complete: outcome OK, the blocks belong to the engine again
 //
 // # The consumer
 //
-// A Register becomes one reception and, for each rank of the producer's that has a part of the blocks, one part. In the
-// step that sends a part's registration the pages that this rank writes are granted to it, all of them under one grant;
-// so each rank can touch its own pages, once. The registration is a question, and its answer comes when nothing of it
-// writes any more.
+// A Register becomes a reception and, for each producer rank that has a part of the blocks, a part. In the step that
+// sends the registration of a part, the pages that this rank writes are granted to the rank, all under a single
+// grant. So each rank can store into the pages of its own part only, and once. The registration is a request, and the
+// reply arrives when nothing of the rank writes any more.
 //
-//		linking ──► asking ──► over
-//		              └──► withdrawing ──► over
+//		linking ──► asking ──► removed
+//		              └──► withdrawing ──► removed
 //
-//	  - A reception ends well only when each part did: a rank that answers twice is one rank, and none stands for
-//	    another. On fenced planes a part is whole when the plane says that all its pages landed; on leased ones when
-//	    its answer says so within the grant's time.
-//	  - Whatever else ends it (time, an abort, a rank that failed) ends all of it: its outcome comes at once, and what is
-//	    open of it is withdrawn. Its blocks go back when no write can land any more: each grant landed, or ended by an
-//	    answer, or by the plane's proof (Revoked). Never by time alone.
-//	  - Our own engine asks, so no producer has a share of receptions or grants. There is a grant for each part that can
-//	    be; a part has one only while it has a place on its peer's lane, so a slow peer holds no more than the lane has,
-//	    and those that end.
-//	  - What both ends said of their caches is said again as one sum. Where the producer has another one, a hello was
-//	    damaged: nothing is judged by it, they shake hands again, and it is registered anew. Where nothing fits by what
-//	    its producers said, it fails, and they shake hands again if they have not lately.
-//	  - Lost answers: the registration is asked again, as the same operation under the same grant, while its
-//	    producer lives the same life. Another life has none of what was computed, and the part fails.
+//	  - A reception ends well only when every part did: a rank that answers twice counts as one rank, and no rank
+//	    stands for another. On fenced planes a part is complete when the plane reports that all pages of the part
+//	    landed. On leased planes a part is complete when the reply says so within the time of the grant.
+//	  - Any other event that ends a part (time, an abort, a failed rank) ends the whole reception: the outcome is
+//	    delivered at once, and open parts are withdrawn. The blocks return to the engine when no write can land any
+//	    more: each grant has landed, or was ended by a reply or by the plane's proof (Revoked), never by time alone
+//	    (M4).
+//	  - Receptions are requested by the node's own engine, so no producer has a share of receptions or grants. There is
+//	    a grant for each possible part. A part has a grant only while the part occupies a place on the peer's lane, so
+//	    a slow peer holds at most as many grants as the lane has places, plus the grants that are being ended.
+//	  - Each registration repeats a checksum of both cache descriptions. If the producer has a different checksum, a
+//	    hello was damaged: nothing is decided by such a hello, the handshake is repeated, and the part is registered
+//	    again. If the producers' descriptions do not fit, the reception fails, and the handshake is repeated if that
+//	    has not happened recently.
+//	  - Lost replies: the registration is sent again, as the same operation under the same grant, while the producer's
+//	    incarnation is the same. A new incarnation has none of the computed blocks, and the part fails.
 //
 // # The producer
 //
-// A Finished becomes a batch, which lends its blocks for the time of a lease; a registration is a row from when it
-// comes until it is answered.
+// A Finished becomes a batch, which lends the blocks for the time of a lease. A registration is a row from the
+// arrival of the message until the answer.
 //
 //		parked ──► linking ──► writing ──► settling ──► answered
 //
-//	  - They match by the transfer's name, if either has one; else by the request's name, or by what
-//	    that is without the digits that an engine of vLLM puts behind it, and then only if there is one candidate. Where
-//	    there are more, none of them is written.
-//	  - A batch is written for one request of one consumer, once to each of its ranks. It ends when each of these has its
-//	    answer; by its lease, which heartbeats make longer and nothing shorter; or by the engine's word. From then on no
-//	    write begins. What is under way goes on to its end, and the blocks stay ours until then.
-//	  - Each registration has one end, and one answer: also one that is parked when its request is aborted, when its time
-//	    is over, or when nothing came for it. What was answered is remembered, and never begins anew.
-//	  - Who is asked is answered as far as tables go: of registrations no consumer has more than it leaves.
+//	  - A batch and a registration match by the name of the transfer, if either has one. Otherwise they match by the
+//	    name of the request, or by that name without the digits that an engine of vLLM appends, and then only if there
+//	    is a single candidate. If there are several candidates, none is written.
+//	  - A batch is written for a single request of a single consumer, once to each rank of the consumer. The batch ends
+//	    when each of these ranks was answered; when the lease is over, which heartbeats extend and nothing shortens; or
+//	    by a command of the engine. From then on no write begins. Writes in flight continue to their end, and the
+//	    blocks remain lent until then.
+//	  - Each registration ends once and is answered once, even if the registration is parked when the request is
+//	    aborted, when the time is over, or when nothing was finished. A replay record of the answer ensures that an
+//	    answered registration never starts again (M2).
+//	  - The number of registrations is limited by the tables, and no consumer has more of them than remain free for
+//	    further consumers.
 package register

@@ -13,24 +13,27 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// What is told producers of requests that are not registered for: keep them, or nobody needs them. All of a peer go in
-// one word at a time, and heartbeats of all requests at one instant.
+// Errands: messages to producers about requests without a registration, to keep a request, or to say that nobody
+// needs it. A single message to a peer is in flight at a time and contains all errands for the peer, and heartbeats
+// for all requests are sent at the same instant.
 
-// A wish is one Expect or NotNeeded: an errand to each of its peers.
+// A wish is an Expect or NotNeeded: an errand to each of its peers.
 type wish struct {
-	ticket  effects.Ticket
-	id      []byte // of the transfer if it has one, else of the request
+	ticket effects.Ticket
+	// id is the name of the transfer if present, otherwise the name of the request.
+	id      []byte
 	skip    bool
 	errands []table.Handle
 	left    uint32
 	timer   kernel.TimerID `snap:"set"`
 }
 
+// An errand is the information for a single peer in a wish.
 type errand struct {
 	of   table.Handle
 	peer table.Handle
 	told uint32
-	sent bool // the word that is under way has it
+	sent bool // the message in flight contains this errand
 }
 
 type errands struct {
@@ -47,7 +50,7 @@ func (x *errands) emptied(cfg *Settings) errands {
 	}
 }
 
-// beginErrand begins an Expect, or a NotNeeded if skip, or refuses it at once.
+// beginErrand starts an Expect, or a NotNeeded if skip is set. An invalid command is refused at once.
 func (c *Consumer) beginErrand(e *flow.Env, t effects.Ticket, request, transfer []byte, to []Peer,
 	patience effects.Duration, skip bool) {
 	x := &c.errands
@@ -94,7 +97,7 @@ func (c *Consumer) beginErrand(e *flow.Env, t effects.Ticket, request, transfer 
 		w.errands, w.left = append(w.errands, eh), w.left+1
 		l := &c.lines[peer.Slot()]
 		if x.rows.PushBack(&l.kept, eh); !skip {
-			l.due = true // Its lease may have begun long ago.
+			l.due = true // The producer's lease may have begun long ago.
 		}
 	}
 	for _, eh := range w.errands {
@@ -104,7 +107,7 @@ func (c *Consumer) beginErrand(e *flow.Env, t effects.Ticket, request, transfer 
 	}
 }
 
-// registered ends what kept a request, once somebody registers for it.
+// registered ends the Expects of a request for which a Register has arrived.
 func (x *errands) registered(e *flow.Env, c *Consumer, request, transfer []byte) {
 	id := transfer
 	if len(id) == 0 {
@@ -124,7 +127,7 @@ func (x *errands) registered(e *flow.Env, c *Consumer, request, transfer []byte)
 	}
 }
 
-// endErrand gives a wish its outcome, and forgets it.
+// endErrand delivers the outcome of a wish and removes it.
 func (c *Consumer) endErrand(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	x := &c.errands
 	w := x.wishes.Get(h)
@@ -152,7 +155,7 @@ func (c *Consumer) dropErrand(e *flow.Env, h table.Handle, r *errand) {
 	c.errands.rows.Remove(h)
 }
 
-// errandLate takes a wish's deadline.
+// errandLate handles the deadline of a wish.
 func (c *Consumer) errandLate(e *flow.Env, h table.Handle) {
 	w := c.errands.wishes.Get(h)
 	w.timer = 0
@@ -162,7 +165,7 @@ func (c *Consumer) errandLate(e *flow.Env, h table.Handle) {
 	})
 }
 
-// pumpErrands sends a peer what there is to say to it.
+// pumpErrands sends the due errands of a peer.
 func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 	x, l := &c.errands, &c.lines[peer.Slot()]
 	if l.tells || l.kept.Len() == 0 {
@@ -179,7 +182,8 @@ func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 		return
 	}
 	if g, _ := e.Links.Outbound(peer).Gate(); g != link.GateOpen {
-		return // It goes on when the peer has changed, or each wish by its own time.
+		// The errands continue when the peer changes; otherwise each wish ends at the deadline.
+		return
 	}
 	conn := e.Links.Take(&e.Env, peer, laneWords)
 	if conn == 0 {
@@ -193,7 +197,8 @@ func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 		Skip: m.Skip[:0],
 	}
 	h := l.kept.Front()
-	for n := min(l.kept.Len(), int(c.cfg.NamesMax)); n > 0; n-- { // Those that were named go behind the others.
+	// Errands that are sent move behind the remaining ones.
+	for n := min(l.kept.Len(), int(c.cfg.NamesMax)); n > 0; n-- {
 		next := x.rows.Next(h)
 		r := x.rows.Get(h)
 		w := x.wishes.Get(r.of)
@@ -209,7 +214,8 @@ func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 		h = next
 	}
 	l.tells, l.due, l.conn, l.who = true, false, conn, who
-	e.Links.Want(&e.Env, e.Links.Outbound(peer).Where()) // So that its line stays its own until the answer.
+	// The reference keeps the peer's slot, and so its line, until the reply.
+	e.Links.Want(&e.Env, e.Links.Outbound(peer).Where())
 	e.Timers.Stop(&l.next)
 	e.Timers.Set(&l.next, e.Now.Add(e.Cfg.ReplyTimeout), consumerRef(timerKeep, peer))
 	e.Out.Send(effects.Send{
@@ -217,7 +223,7 @@ func (c *Consumer) pumpErrands(e *flow.Env, peer table.Handle) {
 	})
 }
 
-// wordTimeout handles the time of the next word to a peer, or the deadline of its answer.
+// wordTimeout handles the time of the next errand message to a peer, or the deadline of the reply.
 func (c *Consumer) wordTimeout(e *flow.Env, peer table.Handle) {
 	l := &c.lines[peer.Slot()]
 	l.next = 0
@@ -229,7 +235,7 @@ func (c *Consumer) wordTimeout(e *flow.Env, peer table.Handle) {
 	c.pumpErrands(e, peer)
 }
 
-// wordAnswered handles the answer to a word, or its absence.
+// wordAnswered handles the reply to an errand message, or the lack of a reply.
 func (c *Consumer) wordAnswered(e *flow.Env, peer table.Handle, body []byte, code effects.Code) {
 	x, l := &c.errands, &c.lines[peer.Slot()]
 	if e.Timers.Stop(&l.next); code == effects.OK {
@@ -265,7 +271,7 @@ func (c *Consumer) wordAnswered(e *flow.Env, peer table.Handle, body []byte, cod
 			c.endErrand(e, of, effects.Unreachable, &effects.Why{
 				Field: "Producers", Ours: "each told", Theirs: "one does not answer", Remedy: "its lease ends all the same",
 			})
-			next = l.kept.Front() // More of this line may be gone.
+			next = l.kept.Front() // More rows of this list may have been removed.
 		}
 		h = next
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// matchBatch looks for the batch of a registration that came.
+// matchBatch searches a batch for a new registration.
 func (p *Producer) matchBatch(e *flow.Env, h table.Handle, x *registration) {
 	p.found = p.named.find(e, &x.name, p.batchName, p.found[:0])
 	of, clear := p.matchFound(&x.name)
@@ -23,7 +23,7 @@ func (p *Producer) matchBatch(e *flow.Env, h table.Handle, x *registration) {
 	}
 }
 
-// matchParked looks for registrations of a batch that came. Several ranks of one consumer may wait for it.
+// matchParked searches parked registrations for a new batch. Several ranks of a consumer may be waiting.
 func (p *Producer) matchParked(e *flow.Env, of table.Handle, b *batch) {
 	p.found = p.parked.find(e, &b.name, p.rowName, p.found[:0])
 	exactly, loosely := 0, 0
@@ -37,10 +37,11 @@ func (p *Producer) matchParked(e *flow.Env, of table.Handle, b *batch) {
 		}
 	}
 	vague := exactly == 0 && loosely > 0 && (p.cfg.ExactIDs || p.rivals(e, &b.name) || p.rival(e, of, &b.name))
-	for _, h := range p.found { // Nothing that follows looks for names.
+	for _, h := range p.found { // The loop body does not use p.found for another search.
 		x := p.rows.Get(h)
 		switch {
-		case x == nil || p.batches.Get(of) == nil: // That of another rank ended it.
+		// The registration of another rank has ended the batch.
+		case x == nil || p.batches.Get(of) == nil:
 		case exactly > 0 && x.name.like(&b.name) != exact:
 		case vague && !p.cfg.ExactIDs:
 			p.ambiguous(e, h)
@@ -50,8 +51,8 @@ func (p *Producer) matchParked(e *flow.Env, of table.Handle, b *batch) {
 	}
 }
 
-// rivals says whether registrations of several requests, or of several consumers, have a name like this one but for its
-// end: then nobody knows which is meant.
+// rivals reports whether parked registrations of several requests, or of several consumers, have a name that equals n
+// except for the suffix: then the meaning is ambiguous.
 func (p *Producer) rivals(e *flow.Env, n *name) bool {
 	var first *registration
 	for at := p.parked.bases.Seek(e.Store.Hash(n.base())); at.Found(); at = p.parked.bases.Next(at) {
@@ -69,7 +70,7 @@ func (p *Producer) rivals(e *flow.Env, n *name) bool {
 	return false
 }
 
-// rival says whether another batch has a name like this one but for its end.
+// rival reports whether another batch has a name that equals n except for the suffix.
 func (p *Producer) rival(e *flow.Env, of table.Handle, n *name) bool {
 	for at := p.named.bases.Seek(e.Store.Hash(n.base())); at.Found(); at = p.named.bases.Next(at) {
 		if at.Handle() != of && p.batches.Get(at.Handle()).name.like(n) != unlike {
@@ -79,7 +80,7 @@ func (p *Producer) rival(e *flow.Env, of table.Handle, n *name) bool {
 	return false
 }
 
-// ambiguous answers a registration that may mean any of several requests.
+// ambiguous refuses a registration that may mean any of several requests.
 func (p *Producer) ambiguous(e *flow.Env, h table.Handle) {
 	e.Out.Mark(Marks.Ambiguous)
 	p.conclude(e, h, effects.Refused, &effects.Why{
@@ -88,7 +89,7 @@ func (p *Producer) ambiguous(e *flow.Env, h table.Handle) {
 	})
 }
 
-// join has a registration written from a batch, or answers why it cannot be.
+// join assigns a registration to a batch and starts the write, or answers why that is not possible.
 func (p *Producer) join(e *flow.Env, h table.Handle, x *registration, of table.Handle) {
 	b := p.batches.Get(of)
 	code, why := effects.OK, (*effects.Why)(nil)
@@ -115,7 +116,8 @@ func (p *Producer) join(e *flow.Env, h table.Handle, x *registration, of table.H
 	p.parked.remove(e, &x.name, h)
 	x.batch, x.phase = of, regUnlinked
 	b.rows++
-	if code != effects.OK || len(x.pairs) == 0 { // Of none its siblings write all that this rank has.
+	// Without pairs, the sibling ranks of this producer write everything that the registration asks for.
+	if code != effects.OK || len(x.pairs) == 0 {
 		p.rows.PushBack(&p.ready, h)
 		p.conclude(e, h, code, why)
 		return
@@ -128,7 +130,7 @@ func (p *Producer) join(e *flow.Env, h table.Handle, x *registration, of table.H
 	p.rows.PushBack(&p.waits[x.class], h)
 }
 
-// served says whether another registration of this rank is under way from a batch.
+// served reports whether another registration of the same rank is in progress from a batch.
 func (p *Producer) served(e *flow.Env, of table.Handle, rank uint32) bool {
 	if p.batches.Get(of).rows == 0 {
 		return false
@@ -142,7 +144,7 @@ func (p *Producer) served(e *flow.Env, of table.Handle, rank uint32) bool {
 	return false
 }
 
-// pair says which page goes where: by positions alone, never by the ends of lists.
+// pair computes which page is written to which page: by positions only, never by counting from the ends of lists.
 func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry.Geometry) (
 	effects.Code, *effects.Why,
 ) {
@@ -158,7 +160,7 @@ func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry
 		e.Out.Mark(Marks.Uncovered)
 		return unpaired(err)
 	}
-	if x.tail { // Whose pages have no lives.
+	if x.tail { // A registration without positions states no generations.
 		x.lives = append(x.lives[:0], make([]uint64, pairs.Len())...)
 	}
 	if pairs.Len() != uint64(len(x.lives)) {
@@ -178,8 +180,9 @@ func (p *Producer) pair(e *flow.Env, x *registration, b *batch, theirs *geometry
 	return effects.OK, nil
 }
 
-// align gives a registration without positions those of the last blocks of what is finished: so its engine means it.
-// One that lists more than is finished keeps its own, and is not covered.
+// align gives a registration without positions the positions of the last finished blocks, which is what its engine
+// means. A registration that lists more blocks than were finished keeps the stated positions, and fails as not
+// covered.
 func (p *Producer) align(x *registration, b *batch) {
 	per := uint64(p.cfg.Geometry.PerLogical)
 	for i := range x.blocks.of {
@@ -192,7 +195,8 @@ func (p *Producer) align(x *registration, b *batch) {
 			if last == 0 {
 				last = end
 			}
-			end = min(end, (last+per-1)/per*per) // Blocks behind the last that counts hold nothing.
+			// Blocks behind the last that counts hold nothing.
+			end = min(end, (last+per-1)/per*per)
 			if ours.First+listed <= end {
 				theirs.First, theirs.End = end-listed, last
 			}
@@ -200,8 +204,9 @@ func (p *Producer) align(x *registration, b *batch) {
 	}
 }
 
-// begins starts the one write. It ends before the grant does, by our clock from before that was given (M4). The lease
-// forbids only that one begins: what it is of stays ours until it has settled.
+// begins starts the write. The write ends before the consumer's grant does, by this node's clock from before the
+// grant was given (M4). The end of the batch's lease only prevents new writes: the blocks remain lent until this
+// write has settled.
 func (p *Producer) begins(e *flow.Env, h table.Handle, x *registration, over effects.Link) {
 	e.Timers.Stop(&x.timer)
 	x.phase, x.link = regWriting, over
@@ -210,7 +215,8 @@ func (p *Producer) begins(e *flow.Env, h table.Handle, x *registration, over eff
 	}, producerRef(kindRegistration, h))
 }
 
-// written handles the end of a write. Its asker hears of it when nothing writes any more, whatever became of it.
+// written handles the end of a write. The consumer receives the answer when nothing writes any more, whatever the
+// result is.
 func (p *Producer) written(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	x := p.rows.Get(h)
 	if x.code = ev.Code; x.code == effects.PeerLost || x.code == effects.Stale {
@@ -227,7 +233,7 @@ func (p *Producer) written(e *flow.Env, h table.Handle, ev *effects.TransferDone
 	p.ended(e, h, x)
 }
 
-// settled handles the late word that nothing writes any more.
+// settled handles the late notice that nothing writes any more.
 func (p *Producer) settled(e *flow.Env, h table.Handle) {
 	x := p.rows.Get(h)
 	x.write.Settled()
@@ -246,7 +252,7 @@ func (p *Producer) ended(e *flow.Env, h table.Handle, x *registration) {
 	p.conclude(e, h, code, why)
 }
 
-// reached notes how an attempt ended to reach the pages of a class.
+// reached records the end of an attempt to make the link to the pages of a class.
 func (p *Producer) reached(class int, code effects.Code) {
 	for h := p.waits[class].Front(); h != 0; h = p.waits[class].Front() {
 		p.rows.Unlink(&p.waits[class], h)
@@ -256,8 +262,8 @@ func (p *Producer) reached(class int, code effects.Code) {
 	}
 }
 
-// Continue writes to peers whose links are there, or answers that they cannot be had. It reports whether any are left
-// for the next step.
+// Continue starts the writes to peers with a new link, and answers registrations without a link. It reports whether
+// work is left for the next step.
 func (p *Producer) Continue(e *flow.Env) (left bool) {
 	for h := p.ready.Front(); h != 0; h = p.ready.Front() {
 		if !e.Work.Left() {
@@ -274,7 +280,7 @@ func (p *Producer) Continue(e *flow.Env) (left bool) {
 			p.begins(e, h, x, over)
 			continue
 		}
-		x.phase = regLinking // It was lost again meanwhile.
+		x.phase = regLinking // The link was lost again meanwhile.
 		p.rows.PushBack(&p.waits[x.class], h)
 	}
 	return false

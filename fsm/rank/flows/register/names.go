@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A name is what a request is called: by who routes it, if that says so, and by one engine. Two ends mean one request
-// if their transfers are the same. Where neither has one it is the request's name, or what that is without what its
-// engine put behind it.
+// A name identifies a request by the router's name of the transfer, if present, and by an engine's name of the
+// request. Two ends mean the same request if their transfers are equal. Without transfers, the names of the requests
+// are compared, either completely or without the suffix that the engine appended.
 type name struct {
 	transfer, request []byte
 }
@@ -21,12 +21,12 @@ func (n *name) keep(transfer, request []byte) {
 
 func (n *name) base() []byte { return protocol.NixlBase(n.request) }
 
-// A likeness is how surely two names are of one request.
+// A likeness says how certainly two names identify the same request.
 type likeness uint8
 
 const (
 	unlike likeness = iota
-	alike           // but for their ends
+	alike           // equal except for the suffix
 	exact
 )
 
@@ -65,7 +65,7 @@ func (x *byName) remove(e *flow.Env, n *name, h table.Handle) {
 	x.bases.Remove(e.Store.Hash(n.base()), h)
 }
 
-// find appends the rows whose name is like n: of is the name of a row, and nil if there is none.
+// find appends the rows with names like n. The function of returns the name of a row.
 func (x *byName) find(e *flow.Env, n *name, of func(table.Handle) *name, into []table.Handle) []table.Handle {
 	if len(n.transfer) > 0 {
 		for p := x.transfers.Seek(e.Store.Hash(n.transfer)); p.Found(); p = x.transfers.Next(p) {
@@ -83,7 +83,8 @@ func (x *byName) find(e *flow.Env, n *name, of func(table.Handle) *name, into []
 	return into
 }
 
-// remembered are the hashes by which a request is remembered that is over: by its transfer if it has one.
+// remembered returns the hash for the record of an ended request: of the transfer if present, otherwise of the
+// request's name without the suffix.
 func (n *name) remembered(e *flow.Env) uint64 {
 	if len(n.transfer) > 0 {
 		return e.Store.Hash(n.transfer)

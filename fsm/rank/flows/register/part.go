@@ -10,14 +10,14 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Registrations go on one lane of a peer, as many at a time as both ends have; withdrawals and what is said of requests
-// on another, so that none waits behind registrations that wait for a prefill.
+// Registrations use one lane of a peer, as many at a time as both ends permit. Withdrawals and errand messages use
+// another lane, so that they do not wait behind registrations that wait for a prefill.
 const (
 	laneAsks  = link.LaneAlloc
 	laneWords = link.LaneCommit
 )
 
-// becomeLinking puts a part at the end of its peer's line; one that was asked before comes first.
+// becomeLinking appends a part to the queue of its peer. A part that was sent before goes to the front.
 func (c *Consumer) becomeLinking(e *flow.Env, h table.Handle, p *part) {
 	p.phase, p.conn, p.reached = partLinking, 0, e.Links.Outbound(p.peer).Attempt()
 	if q := &c.lines[p.peer.Slot()].asks; p.attempt > 0 {
@@ -29,13 +29,14 @@ func (c *Consumer) becomeLinking(e *flow.Env, h table.Handle, p *part) {
 	c.pump(e, p.peer)
 }
 
-// pump lets go on who has something to say to a peer.
+// pump sends what is queued for a peer, as far as the lanes permit.
 func (c *Consumer) pump(e *flow.Env, peer table.Handle) {
 	l := &c.lines[peer.Slot()]
 	for h := l.words.Front(); h != 0; h = l.words.Front() {
 		p := c.parts.Get(h)
 		if g, _ := e.Links.Outbound(peer).Gate(); g != link.GateOpen || c.other(e, p) {
-			// Who was asked is gone, or cannot be told: the end of the grant does the same, with proof.
+			// The incarnation that was asked is gone or unreachable. The end of the grant has the same effect as a
+			// withdrawal, with proof.
 			c.parts.Unlink(&l.words, h)
 			p.queued, p.phase = false, partAnswered
 			c.settle(e, p.of)
@@ -57,7 +58,8 @@ func (c *Consumer) pump(e *flow.Env, peer table.Handle) {
 				break
 			}
 			c.parts.Unlink(&l.asks, h)
-			p.phase = partAnswered // Of what is in no line; becomeAsking says what it is.
+			// No queue contains the part now; becomeAsking sets the phase.
+			p.phase = partAnswered
 			c.becomeAsking(e, h, p, conn)
 			continue
 		}
@@ -73,13 +75,13 @@ func (c *Consumer) pump(e *flow.Env, peer table.Handle) {
 	c.pumpErrands(e, peer)
 }
 
-// other says whether a peer lives another life than that which was asked.
+// other reports whether the peer's incarnation is not the one that was asked (M2).
 func (c *Consumer) other(e *flow.Env, p *part) bool {
 	_, who := e.Links.Of(p.peer).Link()
 	return who != p.who
 }
 
-// becomeAsking registers a part. Its pages are granted in this step, before the message.
+// becomeAsking sends the registration of a part. The pages are granted in this step, before the message.
 func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effects.Conn) {
 	r, of := c.receptions.Get(p.of), e.Links.Of(p.peer)
 	_, who := of.Link()
@@ -116,7 +118,8 @@ func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effec
 			PatienceNS: uint64(max(0, r.deadline.Sub(e.Now))), Caches: p.caches, Stamps: of.Stamps(e.Now),
 		},
 	}
-	for range m.Blocks { // A group that is not listed has no blocks, and runs from zero to zero.
+	// A group that is not listed has no blocks, and runs from zero to zero.
+	for range m.Blocks {
 		m.Ext.First, m.Ext.Ends = append(m.Ext.First, 0), append(m.Ext.Ends, 0)
 	}
 	for _, x := range r.blocks.of {
@@ -130,7 +133,8 @@ func (c *Consumer) becomeAsking(e *flow.Env, h table.Handle, p *part, conn effec
 	})
 }
 
-// listed has the blocks of a reception as the wire has them: a list for each group up to the last that has one.
+// listed returns the blocks of a reception in the format of the message: a list for each group, up to the last group
+// with blocks.
 func (c *Consumer) listed(r *reception) [][]uint64 {
 	c.groups = c.groups[:0]
 	for _, x := range r.blocks.of {
@@ -146,7 +150,7 @@ func (c *Consumer) listed(r *reception) [][]uint64 {
 	return c.groups
 }
 
-// lay grants a part's pages to its peer, or says why it cannot be.
+// lay grants the pages of a part to its peer. It fails if the peer's cache does not fit, or no grant is free.
 func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effects.Code, *effects.Why) {
 	of := e.Links.Of(p.peer)
 	theirs, ok := read(of.Geometry(), c.theirs)
@@ -207,7 +211,7 @@ func (c *Consumer) lay(e *flow.Env, h table.Handle, p *part, r *reception) (effe
 	return effects.OK, nil
 }
 
-// covered says whether the ranks together write all of the blocks, once it is known of each what it has.
+// covered checks, as soon as all plans are known, that the ranks together write all of the blocks.
 func (c *Consumer) covered(r *reception) (effects.Code, *effects.Why) {
 	c.plans = c.plans[:0]
 	for i := range r.plan {
@@ -222,7 +226,7 @@ func (c *Consumer) covered(r *reception) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// answered takes the answer to a registration: nothing of it writes any more.
+// answered handles the reply to a registration: nothing of the registration writes any more.
 func (c *Consumer) answered(e *flow.Env, h table.Handle, body []byte) {
 	p := c.parts.Get(h)
 	p.asks = false
@@ -232,7 +236,7 @@ func (c *Consumer) answered(e *flow.Env, h table.Handle, body []byte) {
 	c.said(e, h, p, body)
 }
 
-// withdrawn takes the answer to a withdrawal, which says the same.
+// withdrawn handles the reply to a withdrawal, which has the same meaning as the reply to the registration.
 func (c *Consumer) withdrawn(e *flow.Env, h table.Handle, body []byte) {
 	p := c.parts.Get(h)
 	p.tells = false
@@ -242,7 +246,7 @@ func (c *Consumer) withdrawn(e *flow.Env, h table.Handle, body []byte) {
 	c.said(e, h, p, body)
 }
 
-// said takes a producer's word on a part.
+// said handles the end message of a producer for a part.
 func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 	m := &c.end
 	r := c.receptions.Get(p.of)
@@ -270,19 +274,20 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 	case code != effects.Stale || !e.Cfg.Leased:
 		c.quiet(e, p, code == effects.OK && !r.delivered)
 	case p.grant != 0 && !p.revoking:
-		c.revoke(e, p) // Who does not know us cannot know what a life before it has under way.
+		// A producer that does not know this node cannot know what its earlier incarnation has in flight (M4).
+		c.revoke(e, p)
 	}
-	if p.queued { // Its withdrawal would say nothing more.
+	if p.queued { // The queued withdrawal is superfluous now.
 		c.parts.Unlink(&c.lines[p.peer.Slot()].words, h)
 		p.queued = false
 	}
 	p.phase = partAnswered
 	switch {
-	case r.delivered || p.whole: // What landed whole is; its producer may think otherwise.
+	case r.delivered || p.whole: // Pages that landed are complete, whatever the producer says.
 		c.settle(e, p.of)
 	case (code == effects.Expired || code == effects.Stale) && p.tries < e.Cfg.AttemptsMax && e.Now < r.deadline:
-		// Expired by its anchor of our clock, which its answer has made better; or it does not know us any more. What it
-		// was granted is over first.
+		// The producer considered the grant expired by its anchor for this node's clock, which the reply has
+		// improved; or it does not know this node any more. The old grant has to end first.
 		e.Out.Mark(Marks.ExpiredEarly)
 		if code == effects.Stale {
 			c.introduce(e, p.peer, p.who)
@@ -301,13 +306,14 @@ func (c *Consumer) said(e *flow.Env, h table.Handle, p *part, body []byte) {
 			Addr: where(e, p), Peer: p.who, Field: flow.At("Producers", int(p.place)), Theirs: "says that all was written",
 			Ours: "not all of it landed in time", Remedy: "dispatch the request anew, and look at both logs",
 		})
-	default: // It had nothing to write.
+	default: // The producer had nothing to write.
 		r.left--
 		c.settle(e, p.of)
 	}
 }
 
-// introduce shakes hands again with a peer that does not know us, unless another life of it is there already.
+// introduce repeats the handshake with a peer that does not know this node, unless the link already leads to another
+// incarnation of the peer.
 func (c *Consumer) introduce(e *flow.Env, peer table.Handle, to effects.Incarnation) {
 	g, _ := e.Links.Outbound(peer).Gate()
 	if _, who := e.Links.Of(peer).Link(); g == link.GateOpen && who == to {
@@ -316,8 +322,8 @@ func (c *Consumer) introduce(e *flow.Env, peer table.Handle, to effects.Incarnat
 	}
 }
 
-// misfit ends a reception of which a part cannot be granted. If that is for what its peers said of their caches, a
-// hello of any of them may have been damaged: they shake hands again.
+// misfit ends a reception because a part cannot be granted. If the cause is the description of a peer's cache, a
+// hello of any of the peers may have been damaged, so the handshakes are repeated.
 func (c *Consumer) misfit(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	peers := c.peers[:0]
 	for _, ph := range c.receptions.Get(h).parts {
@@ -335,7 +341,8 @@ func (c *Consumer) misfit(e *flow.Env, h table.Handle, code effects.Code, why *e
 	}
 }
 
-// anew registers a part as another operation, under another grant.
+// anew registers a part again as another operation under another grant, if a new registration is due and the old
+// grant has ended.
 func (c *Consumer) anew(e *flow.Env, h table.Handle, p *part) {
 	if !p.again || p.grant != 0 || p.asks || c.receptions.Get(p.of).delivered {
 		return
@@ -345,14 +352,15 @@ func (c *Consumer) anew(e *flow.Env, h table.Handle, p *part) {
 	c.becomeLinking(e, h, p)
 }
 
-// where is a part's producer, for people.
+// where returns the address of a part's producer for error reports.
 func where(e *flow.Env, p *part) effects.Addr {
 	at := e.Links.Outbound(p.peer).Where()
 	return effects.Addr{Host: at.Host, Port: at.AllocPort}
 }
 
-// quiet takes a producer's word that nothing of its stores into a part any more. On leased planes it is the commit,
-// too, if it comes in time; on fenced ones the plane itself ends what it left open.
+// quiet handles the statement of a producer that it does not store into the pages of a part any more. On leased
+// planes the statement is also the commit, if it arrives in time. On fenced planes the plane itself ends what the
+// producer left open.
 func (c *Consumer) quiet(e *flow.Env, p *part, commits bool) {
 	if p.grant == 0 {
 		return
@@ -379,7 +387,7 @@ func (c *Consumer) quiet(e *flow.Env, p *part, commits bool) {
 	}
 }
 
-// landed takes what a fenced plane says landed.
+// landed handles landed pages, as reported by a fenced plane.
 func (c *Consumer) landed(e *flow.Env, h table.Handle, ev *effects.Landed) {
 	p := c.parts.Get(h)
 	if p == nil || p.grant != ev.Grant || p.who != ev.Peer {
@@ -397,7 +405,7 @@ func (c *Consumer) landed(e *flow.Env, h table.Handle, ev *effects.Landed) {
 		}
 	}
 	if r.delivered {
-		code = effects.Withdrawn // Nobody reads it.
+		code = effects.Withdrawn // The outcome was delivered, so nobody reads the page.
 	}
 	e.Out.Confirm(ev.Landing, code)
 	switch {
@@ -412,7 +420,8 @@ func (c *Consumer) landed(e *flow.Env, h table.Handle, ev *effects.Landed) {
 	case !p.revoking:
 		c.revoke(e, p)
 	}
-	if p.phase == partLinking && !r.delivered { // Its question was heard, and is not to be asked again.
+	// The registration was received, and must not be sent again.
+	if p.phase == partLinking && !r.delivered {
 		e.Out.Mark(Marks.LandedUnasked)
 		c.parts.Unlink(&c.lines[p.peer.Slot()].asks, h)
 		if p.phase = partAnswered; !p.whole {
@@ -426,14 +435,15 @@ func (c *Consumer) landed(e *flow.Env, h table.Handle, ev *effects.Landed) {
 	c.settle(e, p.of)
 }
 
-// revoke takes a grant back: its pages are nobody's until the plane proves that nobody can store into them.
+// revoke takes a grant back. Invariant: its pages are in quarantine, and belong to nobody, until the plane proves
+// that nobody can store into them (M1, M4).
 func (c *Consumer) revoke(e *flow.Env, p *part) {
 	p.revoking = true
 	e.Pools.Quarantine(p.grant)
 	e.Out.Revoke(p.grant)
 }
 
-// revoked takes that proof.
+// revoked handles that proof.
 func (c *Consumer) revoked(e *flow.Env, h table.Handle) {
 	p := c.parts.Get(h)
 	if freed := e.Pools.End(p.grant); freed > 0 {
@@ -445,7 +455,7 @@ func (c *Consumer) revoked(e *flow.Env, h table.Handle) {
 	c.settle(e, p.of)
 }
 
-// unanswered handles a registration that got no answer: its connection is gone, with all that were on it.
+// unanswered handles a registration without a reply. Its connection is closed, with everything in flight on it.
 func (c *Consumer) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
 	p := c.parts.Get(h)
 	r := c.receptions.Get(p.of)
@@ -455,7 +465,7 @@ func (c *Consumer) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
 	switch {
 	case r.delivered:
 		c.settle(e, p.of)
-	case p.whole: // All that its answer could say has been seen.
+	case p.whole: // The result is known already.
 		p.phase = partAnswered
 		c.settle(e, p.of)
 	case p.attempt < e.Cfg.AttemptsMax && (p.count == 0 || p.grant != 0 && !p.revoking):
@@ -468,7 +478,7 @@ func (c *Consumer) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
 	}
 }
 
-// withdraw takes a part back whose reception has its outcome.
+// withdraw withdraws a part of a reception after the outcome was delivered.
 func (c *Consumer) withdraw(e *flow.Env, h table.Handle, p *part) {
 	switch p.phase {
 	case partLinking:
@@ -486,7 +496,7 @@ func (c *Consumer) withdraw(e *flow.Env, h table.Handle, p *part) {
 	case partWithdrawing, partPhases:
 		return
 	}
-	if p.whole && p.grant == 0 { // It was written; what its answer says is not needed.
+	if p.whole && p.grant == 0 { // All pages were written, so the reply does not matter.
 		p.phase = partAnswered
 		return
 	}
@@ -499,7 +509,7 @@ func (c *Consumer) withdraw(e *flow.Env, h table.Handle, p *part) {
 	e.Links.Stir(p.peer)
 }
 
-// tell says that a part is withdrawn. It speaks to the life that was asked.
+// tell sends the withdrawal of a part, addressed to the incarnation that was asked.
 func (c *Consumer) tell(e *flow.Env, h table.Handle, p *part, conn effects.Conn) {
 	p.queued, p.tells, p.wordConn = false, true, conn
 	p.told++
@@ -512,7 +522,7 @@ func (c *Consumer) tell(e *flow.Env, h table.Handle, p *part, conn effects.Conn)
 	e.Timers.Set(&p.answer, e.Now.Add(e.Cfg.ReplyTimeout), consumerRef(timerOff, h))
 }
 
-// unheard handles a withdrawal without an answer.
+// unheard handles a withdrawal without a reply.
 func (c *Consumer) unheard(e *flow.Env, h table.Handle) {
 	p := c.parts.Get(h)
 	e.Timers.Stop(&p.answer)
@@ -525,6 +535,6 @@ func (c *Consumer) unheard(e *flow.Env, h table.Handle) {
 		e.Links.Stir(p.peer)
 		return
 	}
-	p.phase = partAnswered // The end of its grant does the same, with proof.
+	p.phase = partAnswered // The end of the grant has the same effect, with proof.
 	c.settle(e, p.of)
 }

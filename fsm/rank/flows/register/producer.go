@@ -10,23 +10,23 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Producer writes what is finished into blocks that are registered for it.
+// A Producer is the flow that writes finished blocks of its engine into blocks that consumers registered.
 type Producer struct {
 	flow.Passive
 	cfg      *Settings     `snap:"share"`
-	whole    geometry.Plan `snap:"share"` // all pages of ours
-	own      []uint64      `snap:"share"` // Numbers of ours
+	whole    geometry.Plan `snap:"share"` // all pages of this rank
+	own      []uint64      `snap:"share"` // Numbers of this rank
 	batches  table.Slab[batch]
-	named    byName // batches
+	named    byName // batches by name
 	rows     table.Slab[registration]
-	parked   byName      // registrations without a batch
-	byWho    table.Index // registrations, by their operation
+	parked   byName      // registrations without a batch, by name
+	byWho    table.Index // registrations by their operation
 	share    table.Share // of registrations, by class
 	waits    []table.List
 	ready    table.List
 	said     replies.Words
-	aborted  flow.Abandons // requests that will not come
-	unneeded flow.Abandons // that nobody needs
+	aborted  flow.Abandons // requests that the engine will not finish
+	unneeded flow.Abandons // requests that no consumer needs
 
 	reg    protocol.PushRegistration `snap:"scratch"`
 	off    protocol.PushWithdrawal   `snap:"scratch"`
@@ -38,17 +38,18 @@ type Producer struct {
 	found  []table.Handle            `snap:"scratch"`
 }
 
-// Kinds of what a Producer's Refs are for.
+// Kinds of the Refs of a Producer.
 const (
-	kindBatch        uint8 = iota + 1 // a batch: its lease, and its ticket
-	kindRegistration                  // a registration: its time, and its write
+	kindBatch        uint8 = iota + 1 // the lease and the ticket of a batch
+	kindRegistration                  // the deadline and the write of a registration
 )
 
 func producerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerProducer, Kind: kind, Subject: h}
 }
 
-// Emptied returns a Producer that has finished nothing, in the memory of p, which is not used any more.
+// Emptied returns a Producer without batches and registrations, and reuses the memory of p. The old p must not be
+// used any more.
 func (p *Producer) Emptied(cfg *Settings, classes int) Producer {
 	most := int(cfg.RegistrationsMax)
 	e := Producer{
@@ -64,7 +65,7 @@ func (p *Producer) Emptied(cfg *Settings, classes int) Producer {
 	return e
 }
 
-// Step takes what becomes of a write.
+// Step handles the completions of writes.
 func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.TransferDone:
@@ -76,7 +77,7 @@ func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	}
 }
 
-// Command takes a Finished or an Aborted.
+// Command handles a Finished or an Aborted. It returns false for other commands.
 func (p *Producer) Command(e *flow.Env, x *effects.Command) bool {
 	switch body := x.Body.(type) {
 	case *Finished:
@@ -89,15 +90,15 @@ func (p *Producer) Command(e *flow.Env, x *effects.Command) bool {
 	return true
 }
 
-// Serves reports that the producer takes registrations.
+// Serves reports that the producer receives registrations.
 func (p *Producer) Serves(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelRegister
 }
 
-// Receive takes a registration.
+// Receive handles a message on that channel.
 func (p *Producer) Receive(e *flow.Env, x *effects.Received) { p.received(e, x) }
 
-// Due takes a deadline.
+// Due handles the end of a lease, or the deadline of a registration.
 func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
 	if ref.Kind == kindBatch {
@@ -120,10 +121,10 @@ func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
 	})
 }
 
-// Reached handles how an attempt to reach the pages of a peer ended.
+// Reached handles the end of an attempt to make the link to a peer's pages.
 func (p *Producer) Reached(_ *flow.Env, class int, code effects.Code) { p.reached(class, code) }
 
-// Abort ends a batch early, and says whether there was anything to end.
+// Abort ends a batch early. It returns false if the batch is ending already.
 func (p *Producer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	if p.batches.Get(ref.Subject).closing {
 		return false
@@ -132,16 +133,16 @@ func (p *Producer) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return true
 }
 
-// Left counts what a drain waits for.
+// Left returns the number of rows that a drain waits for.
 func (p *Producer) Left(*flow.Env) int { return p.batches.Len() + p.rows.Len() }
 
-// Batches is how many requests are lent.
+// Batches returns the number of lent requests.
 func (p *Producer) Batches() int { return p.batches.Len() }
 
-// Registrations is how many wait or are written.
+// Registrations returns the number of registrations that wait or are being written.
 func (p *Producer) Registrations() int { return p.rows.Len() }
 
-// Tables shows what is in the tables of who writes what is finished.
+// Tables reports the sizes of the tables.
 func (p *Producer) Tables(visit table.Visit) {
 	visit("finished requests", p.batches.Len(), table.Empty)
 	visit("registrations", p.rows.Len(), table.Empty)
@@ -150,17 +151,17 @@ func (p *Producer) Tables(visit table.Visit) {
 	visit("requests not needed", p.unneeded.Len(), table.Bounded)
 }
 
-// Busy adds what is kept for each class, so that it stays its peer's.
+// Busy adds the number of registrations of each class, so that a class in use is not given to another peer.
 func (p *Producer) Busy(all []uint32) {
 	for class := range all {
 		all[class] += uint32(p.share.Of(class))
 	}
 }
 
-// ClassLeft handles that a class is another peer's from now on.
+// ClassLeft handles that a class will belong to another peer.
 func (p *Producer) ClassLeft(_ *flow.Env, class int) { p.said.Left(class) }
 
-// DrainAt ends what is at a slot, for a drain, and says whether there are more.
+// DrainAt ends the batch and the registration in a slot, for a drain. It reports whether there are more slots.
 func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	why := ended(effects.Draining)
 	if h := p.batches.At(slot); p.batches.Get(h) != nil && !p.batches.Get(h).closing {
@@ -172,7 +173,7 @@ func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
 	return slot < max(p.batches.Slots(), p.rows.Slots())
 }
 
-// PeerLost handles that a peer is gone: what it registered and nothing writes yet, it does not want any more.
+// PeerLost handles the loss of a silent peer: the registrations of the peer that are not being written end.
 func (p *Producer) PeerLost(e *flow.Env, peer effects.Incarnation, silent bool) {
 	if !silent {
 		return
@@ -187,7 +188,7 @@ func (p *Producer) PeerLost(e *flow.Env, peer effects.Incarnation, silent bool) 
 	}
 }
 
-// State is where what a Ref is of stands.
+// State returns the state of the subject of a Ref.
 func (p *Producer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	if ref.Kind == kindBatch {
 		if b := p.batches.Get(ref.Subject); b != nil {
@@ -204,7 +205,7 @@ func (p *Producer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return 0
 }
 
-// ProducerStateNames are their names.
+// ProducerStateNames returns the names of the states.
 func ProducerStateNames() []string {
 	return []string{
 		"batch over", "batch lent", "batch closing", "registration parked", "registration linking", "registration linked",

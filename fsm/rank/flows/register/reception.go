@@ -13,10 +13,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// own is the class that pages are granted in which we asked to have written: they are our engine's wish.
+// own is the fairness class of pages that are granted to producers: that of the node's own engine, because the engine
+// requested the writes.
 const own = 0
 
-// take begins with a Register, or says no at once: then everything is as it was.
+// take handles a Register. A Register that cannot be accepted is refused at once and changes nothing.
 func (c *Consumer) take(e *flow.Env, t effects.Ticket, x *Register) {
 	code, why := c.begin(e, t, x)
 	if code != effects.OK {
@@ -76,7 +77,7 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 		place++
 	}
 	c.errands.registered(e, c, x.Request, x.Transfer)
-	// Each may end all of them, as where its peer is known to be of no use.
+	// Starting a part may end the whole reception, for example if the peer is known to be unusable.
 	for _, ph := range r.parts {
 		if p := c.parts.Get(ph); p != nil && p.of == h && !r.delivered {
 			c.becomeLinking(e, ph, p)
@@ -92,7 +93,7 @@ func noPeer(e *flow.Env) *effects.Why {
 	}
 }
 
-// check says whether a Register can be taken as it is given, and which ranks it is for.
+// check returns the producer ranks of a Register, or an error if the Register is invalid.
 func (c *Consumer) check(e *flow.Env, x *Register) (near geometry.Neighbours, code effects.Code, why *effects.Why) {
 	if code, why = checkNames(e, x.Request, x.Transfer, x.Patience); code != effects.OK {
 		return near, code, why
@@ -129,7 +130,7 @@ func (c *Consumer) check(e *flow.Env, x *Register) (near geometry.Neighbours, co
 	return near, code, why
 }
 
-// checkPeers says whether these are addresses.
+// checkPeers returns an error if a peer has no complete address.
 func checkPeers(peers []Peer) (effects.Code, *effects.Why) {
 	for i, at := range peers {
 		if at.Host == "" || at.InitPort == 0 || at.Port == 0 {
@@ -143,7 +144,7 @@ func checkPeers(peers []Peer) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// checkNames says whether a command may name a request so, and wait for it.
+// checkNames returns an error if a command's names or patience are invalid, or the node is draining.
 func checkNames(e *flow.Env, request, transfer []byte, patience effects.Duration) (effects.Code, *effects.Why) {
 	if e.Draining {
 		return effects.Draining, ended(effects.Draining)
@@ -159,14 +160,15 @@ func checkNames(e *flow.Env, request, transfer []byte, patience effects.Duration
 	return flow.Waitable("Patience", patience)
 }
 
-// claim takes all pages of some blocks, or none and says why.
+// claim claims all pages of the blocks for a command, or none. It fails if the list is empty or too long, or if
+// another command has claimed one of the pages.
 func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []effects.Page) (
 	pages []effects.Page, code effects.Code, why *effects.Why,
 ) {
 	list, err := all.ConsumerPages(blocks)
 	if err != nil {
-		if x, ok := err.(*geometry.Error); ok { // It is one.
-			x.Side = "" // The command's: there is no other.
+		if x, ok := err.(*geometry.Error); ok { // the error always has this type
+			x.Side = "" // There is no second side: the error is about the command.
 		}
 		code, why = unpaired(err)
 		return into, code, why
@@ -196,14 +198,15 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 	return into, effects.OK, nil
 }
 
-// unclaim gives pages back to the engine.
+// unclaim returns pages to the engine.
 func unclaim(pool *memory.Pool, pages []effects.Page) {
 	for _, page := range pages {
-		pool.Unref(pool.Life(page.Index, page.Length)) // It may have begun another life since.
+		// The page's generation may have changed since the claim.
+		pool.Unref(pool.Life(page.Index, page.Length))
 	}
 }
 
-// late takes a reception's deadline, or the end of its grants.
+// late handles the deadline of a reception, or the end of its grants.
 func (c *Consumer) late(e *flow.Env, h table.Handle) {
 	r := c.receptions.Get(h)
 	r.timer = 0
@@ -215,7 +218,8 @@ func (c *Consumer) late(e *flow.Env, h table.Handle) {
 		})
 		return
 	}
-	for _, ph := range r.parts { // Nobody's word came: only the plane's proof ends a grant now (M4).
+	// No producer replied: only the plane's proof ends a grant from now on (M4).
+	for _, ph := range r.parts {
 		if p := c.parts.Get(ph); p != nil && p.of == h && p.grant != 0 && !p.revoking {
 			e.Out.Mark(Marks.GrantOver)
 			c.revoke(e, p)
@@ -223,7 +227,8 @@ func (c *Consumer) late(e *flow.Env, h table.Handle) {
 	}
 }
 
-// stop ends a reception that has no outcome yet: that comes now, and its blocks when nothing can be written into them.
+// stop ends a reception without an outcome: the outcome is delivered now, and the blocks return when nothing can be
+// written into them.
 func (c *Consumer) stop(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
 	r := c.receptions.Get(h)
 	r.code, r.why = code, why
@@ -236,7 +241,7 @@ func (c *Consumer) stop(e *flow.Env, h table.Handle, code effects.Code, why effe
 	c.settle(e, h)
 }
 
-// deliver gives a reception its outcome.
+// deliver delivers the outcome of a reception.
 func (c *Consumer) deliver(e *flow.Env, r *reception) {
 	if r.delivered {
 		panic("BUG: a reception had two outcomes")
@@ -266,7 +271,7 @@ func (c *Consumer) deliver(e *flow.Env, r *reception) {
 	e.Timers.Stop(&r.timer)
 }
 
-// giveBack gives the engine its blocks: nothing can be written into them any more.
+// giveBack returns the blocks to the engine. Invariant: nothing can be written into them any more (M4).
 func (c *Consumer) giveBack(e *flow.Env, r *reception) {
 	if r.open > 0 || r.returned {
 		panic("BUG: blocks go back that may be written, or twice")
@@ -276,7 +281,8 @@ func (c *Consumer) giveBack(e *flow.Env, r *reception) {
 	r.pages = table.Shed(r.pages)
 }
 
-// settle goes on with a reception of which something ended: it may end well, give its blocks back, or be over.
+// settle examines a reception after a part or a grant has ended: the reception may end well, return its blocks, or be
+// removed.
 func (c *Consumer) settle(e *flow.Env, h table.Handle) {
 	r := c.receptions.Get(h)
 	if !r.delivered && r.left == 0 && r.open == 0 {
@@ -284,7 +290,7 @@ func (c *Consumer) settle(e *flow.Env, h table.Handle) {
 		c.deliver(e, r)
 		for _, ph := range r.parts {
 			if p := c.parts.Get(ph); p != nil && p.of == h && p.phase == partAsking {
-				p.phase = partAnswered // All that its answer could say has been seen.
+				p.phase = partAnswered // The reply cannot say anything new.
 			}
 		}
 	}
@@ -298,10 +304,12 @@ func (c *Consumer) settle(e *flow.Env, h table.Handle) {
 		if p == nil || p.of != h {
 			continue
 		}
-		if p.asks && p.overdue == 0 && (r.delivered || p.whole) { // Its place on the lane is others'.
+		// The place on the lane is needed for further parts.
+		if p.asks && p.overdue == 0 && (r.delivered || p.whole) {
 			e.Timers.Set(&p.overdue, e.Now.Add(e.Cfg.ReplyTimeout), consumerRef(timerAsk, ph))
 		}
-		if r.delivered && p.grant != 0 && !p.revoking && r.timer == 0 { // Past already, if its driver was late.
+		// The instant may be over already, if the driver is late.
+		if r.delivered && p.grant != 0 && !p.revoking && r.timer == 0 {
 			e.Timers.Set(&r.timer, r.ends, consumerRef(timerTakes, h))
 		}
 		if r.delivered && p.over() {
@@ -322,7 +330,8 @@ func (c *Consumer) settle(e *flow.Env, h table.Handle) {
 	}
 }
 
-// over says that nothing is under way of a part whose reception has its outcome.
+// over reports whether nothing of a part is queued, in flight or granted, so that the part can be removed once the
+// reception has its outcome.
 func (p *part) over() bool {
 	return p.grant == 0 && !p.asks && !p.tells && !p.queued && p.phase != partLinking
 }

@@ -12,51 +12,61 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A registration is one question of a consumer's rank, from when it comes until it is answered.
+// A registration is the request of a consumer rank, from its arrival until it is answered.
 type registration struct {
-	asker     effects.Request `snap:"skip"` // of the attempt that came last
-	off       effects.Request `snap:"skip"` // of a withdrawal that waits for the end of a write
-	echo      int64           // the asker's clock, as that says
+	asker effects.Request `snap:"skip"` // the latest attempt
+	// off is a withdrawal that waits for the end of the write.
+	off       effects.Request `snap:"skip"`
+	echo      int64           // clock reading of the latest attempt
 	class     int
 	who, us   effects.Incarnation
 	operation uint64
 	name      name
 	engine    []byte
 	rank      uint32
-	caches    uint64 // Sum of what its asker had said when it came, and ours
-	blocks    lists
-	tail      bool // they are the last of the request: it says no positions
-	grant     effects.GrantID
-	lives     []uint64       // of its pages, in the plan's order
-	since     effects.Time   `snap:"skip"` // when they were granted, at the earliest
-	until     effects.Time   // until when we may write
-	over      effects.Time   // from when on the question, if it comes again, is too late by itself
-	batch     table.Handle   // zero: parked
-	timer     kernel.TimerID `snap:"set"`
-	phase     regPhase
-	pairs     []effects.Pair
-	write     transfer.Transfer
-	link      effects.Link
-	code      effects.Code
+	// caches is the Sum of the consumer's numbers at the arrival of the request and this rank's numbers.
+	caches uint64
+	blocks lists
+	// tail says that the blocks are the last blocks of the request, and their positions are not stated.
+	tail  bool
+	grant effects.GrantID
+	// lives are the generations of the consumer's pages, in the order of the plan (M2).
+	lives []uint64
+	// since is the earliest instant at which the pages may have been granted.
+	since effects.Time `snap:"skip"`
+	// until is the instant at which writing must have stopped. Invariant: it is not later than the end of the
+	// consumer's grant less LeaseGuard (M4).
+	until effects.Time
+	// over is the instant from which on a repetition of the request is too late by itself.
+	over  effects.Time
+	batch table.Handle   // zero: parked
+	timer kernel.TimerID `snap:"set"`
+	phase regPhase
+	pairs []effects.Pair
+	write transfer.Transfer
+	link  effects.Link
+	code  effects.Code
 }
 
 type regPhase uint8
 
 const (
-	regParked   regPhase = iota // nothing is finished for it
-	regLinking                  // to where its pages are
-	regUnlinked                 // that has failed, or is there, and it is its turn soon
+	regParked  regPhase = iota // no batch matches
+	regLinking                 // waits for the link to the consumer's pages
+	// The attempt to make the link has ended, and the registration waits for its turn.
+	regUnlinked
 	regWriting
-	regSettling // it ended, but something may still write
+	// The write has ended, but something may still write.
+	regSettling
 	regPhases
 )
 
-// writes says whether anything of it may touch pages.
+// writes reports whether a write of the registration may touch pages.
 func (x *registration) writes() bool { return x.phase == regWriting || x.phase == regSettling }
 
 func (p *Producer) rowName(h table.Handle) *name { return &p.rows.Get(h).name }
 
-// received answers a message, whatever it is.
+// received answers a message.
 func (p *Producer) received(e *flow.Env, ev *effects.Received) {
 	if ev.Request == 0 {
 		return
@@ -92,7 +102,7 @@ func (p *Producer) received(e *flow.Env, ev *effects.Received) {
 	p.reply(e, ev.Request, effects.Incarnation{}, 0, 0, effects.Malformed, &why)
 }
 
-// reply answers a message. us is what its sender knows us by.
+// reply answers a message. The argument us is the incarnation under which the sender knows this node.
 func (p *Producer) reply(e *flow.Env, to effects.Request, us effects.Incarnation, operation uint64, echo int64,
 	code effects.Code, why *effects.Why) {
 	if to == 0 {
@@ -103,7 +113,8 @@ func (p *Producer) reply(e *flow.Env, to effects.Request, us effects.Incarnation
 		Stamps: protocol.Stamps{ClockNS: int64(e.Now), EchoNS: echo},
 	}
 	if code != effects.OK && why != nil {
-		if why.Field == "" && why.Remedy == "" { // A code that only a plane ends with says nothing of itself.
+		// Codes that only a data plane returns have no reason of their own.
+		if why.Field == "" && why.Remedy == "" {
 			why.Field, why.Ours = "data plane", code.String()
 		}
 		p.end.Reason = why.Reason()
@@ -111,7 +122,7 @@ func (p *Producer) reply(e *flow.Env, to effects.Request, us effects.Incarnation
 	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(p.end.Append(e.Out.Arena()))})
 }
 
-// onRegistration takes a registration.
+// onRegistration handles a registration.
 func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	m := &p.reg
 	who, us := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
@@ -125,7 +136,8 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 		p.refuse(e, ev.Request, us, effects.Stale, flow.UnknownLife())
 		return
 	}
-	// What is under way comes first: an answer says that nothing writes, whatever has become of the link since.
+	// A registration in progress comes first, because its answer says that nothing writes, whatever has happened to
+	// the link since.
 	if h := p.find(who, m.Ext.Operation); h != 0 {
 		e.Out.Mark(Marks.RegisteredAgain)
 		x := p.rows.Get(h)
@@ -176,7 +188,7 @@ func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
 	p.matchBatch(e, h, x)
 }
 
-// find is the registration of an operation that is not answered; zero if there is none.
+// find returns the unanswered registration of an operation, or zero.
 func (p *Producer) find(who effects.Incarnation, operation uint64) table.Handle {
 	for at := p.byWho.Seek(table.Hash(operation, who[:])); at.Found(); at = p.byWho.Next(at) {
 		if x := p.rows.Get(at.Handle()); x.who == who && x.operation == operation {
@@ -186,7 +198,7 @@ func (p *Producer) find(who effects.Incarnation, operation uint64) table.Handle 
 	return 0
 }
 
-// admit says whether a registration can be one, and puts its blocks in order.
+// admit checks a registration, and decodes its blocks into p.blocks and the consumer's geometry into p.theirs.
 func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effects.Code, *effects.Why) {
 	m := &p.reg
 	switch {
@@ -206,14 +218,15 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	said := e.Links.OfClass(class).Geometry()
 	theirs, ok := read(said, p.theirs)
 	if p.theirs = theirs; !ok || m.Ext.Caches != 0 && m.Ext.Caches != Sum(said, p.own) {
-		// A hello of either end was damaged, or another's. Nothing is judged by it: who asks shakes hands anew.
+		// A hello of either end was damaged, or belongs to another peer. Nothing is decided by it, and the consumer
+		// repeats the handshake.
 		e.Out.Mark(Marks.Stranger)
 		return effects.Stale, otherCache()
 	}
 	p.blocks = p.blocks[:0]
 	for i, list := range m.Blocks {
 		if len(list) == 0 && m.Ext.First[i] == m.Ext.Ends[i] {
-			continue // Lists go by the number of their group, and this group is not registered.
+			continue // Lists are indexed by group, and this group is not registered.
 		}
 		x := geometry.Blocks{Group: uint16(i), First: m.Ext.First[i], End: m.Ext.Ends[i]}
 		for _, n := range list {
@@ -247,7 +260,8 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 			Ours:   flow.Number(n) + ", one for each page of these blocks that this rank writes, and kvf_grant",
 			Remedy: "compute them from this rank's kvf_geometry",
 		}
-	case n > 0 && !listed: // Its hello was heard, and not what followed; it believes otherwise.
+	// The consumer's hello arrived but not its list of buffers, and the consumer does not know that.
+	case n > 0 && !listed:
 		e.Out.Mark(Marks.Stranger)
 		return effects.Stale, flow.UnknownLife()
 	case n > 0 && uint64(buffer.Pages) < theirs.Pages():
@@ -272,7 +286,7 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	return effects.OK, nil
 }
 
-// refuse answers that a registration is not taken, and why.
+// refuse answers that a registration is not accepted, with the reason.
 func (p *Producer) refuse(e *flow.Env, to effects.Request, us effects.Incarnation, code effects.Code,
 	why *effects.Why) {
 	m := &p.reg
@@ -284,8 +298,8 @@ func (p *Producer) refuse(e *flow.Env, to effects.Request, us effects.Incarnatio
 	p.reply(e, to, us, m.Ext.Operation, m.Ext.Stamps.ClockNS, code, why)
 }
 
-// bury remembers what was said last of an operation: its asker may use its blocks from then on, and where nobody
-// watches nobody but us keeps us from writing, if the question comes again (rule M2).
+// bury stores a replay record of an answered operation. From the answer on, the consumer may reuse its blocks, and on
+// a leased plane only this record keeps a repetition of the request from being written again (M2).
 func (p *Producer) bury(e *flow.Env, class int, who effects.Incarnation, operation uint64, code effects.Code,
 	over effects.Time) {
 	if operation != 0 {
@@ -295,7 +309,8 @@ func (p *Producer) bury(e *flow.Env, class int, who effects.Incarnation, operati
 	}
 }
 
-// conclude gives a registration its end and its one answer: nothing of it writes any more.
+// conclude ends a registration and sends the only answer. Invariant: nothing of the registration writes any more
+// (M4).
 func (p *Producer) conclude(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	x := p.rows.Get(h)
 	if x.writes() {
@@ -331,8 +346,8 @@ func (p *Producer) conclude(e *flow.Env, h table.Handle, code effects.Code, why 
 	}
 }
 
-// onWithdrawal takes a consumer's word that it wants its blocks back. One of a registration that has not come forbids
-// it to begin.
+// onWithdrawal handles a consumer's request to have its blocks back. The withdrawal of a registration that has not
+// arrived prevents that registration from starting.
 func (p *Producer) onWithdrawal(e *flow.Env, ev *effects.Received) {
 	m := &p.off
 	who, us := effects.Incarnation(m.Incarnation), effects.Incarnation(m.To)
@@ -368,7 +383,7 @@ func (p *Producer) onWithdrawal(e *flow.Env, ev *effects.Received) {
 	p.reply(e, ev.Request, us, m.Operation, 0, code, ended(code))
 }
 
-// onKeep takes a consumer's word on requests that it has not registered for yet.
+// onKeep handles an errand message of a consumer, about requests that the consumer has not registered yet.
 func (p *Producer) onKeep(e *flow.Env, ev *effects.Received) {
 	m := &p.keep
 	us := effects.Incarnation(m.To)
@@ -394,7 +409,7 @@ func (p *Producer) onKeep(e *flow.Env, ev *effects.Received) {
 	p.reply(e, ev.Request, us, 0, 0, effects.OK, nil)
 }
 
-// findMeant finds the batches that a consumer means by an id, which names a transfer or a request.
+// findMeant finds the batches of an id, which names a transfer or a request.
 func (p *Producer) findMeant(e *flow.Env, id []byte) name {
 	n := name{transfer: id}
 	if p.found = p.named.find(e, &n, p.batchName, p.found[:0]); len(p.found) == 0 {
@@ -408,7 +423,7 @@ func (p *Producer) findMeant(e *flow.Env, id []byte) name {
 func (p *Producer) skipBatch(e *flow.Env, h table.Handle) {
 	b := p.batches.Get(h)
 	if b.closing || b.rows > 0 {
-		return // Somebody registered for it all the same.
+		return // A consumer has registered nevertheless.
 	}
 	e.Out.Mark(Marks.NotNeeded)
 	p.closeBatch(e, h, effects.OK, effects.Why{})

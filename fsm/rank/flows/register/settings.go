@@ -8,47 +8,59 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
-// Settings are the part of a rank's configuration that is about registered blocks. Zero means the default.
+// Settings are the part of a rank's configuration that concerns registered blocks. Zero means the default.
 type Settings struct {
-	// Geometry says what lies in which page of this rank. With it the pool is the engine's, and the rank takes Register,
-	// Finished and what belongs to them, and nothing else.
+	// Geometry says which content is in which page of this rank. With a Geometry the pool belongs to the engine, and
+	// the rank accepts Register, Finished and the related commands, and no others.
 	Geometry *geometry.Geometry
-	EngineID string // of this engine, of all its ranks
-	// SideHost and SidePort are where an engine of vLLM would ask for this one's metadata: decode_host, decode_port.
+	EngineID string // of this engine, for all ranks
+	// SideHost and SidePort are the address at which an engine of vLLM would request the metadata of this engine:
+	// decode_host, decode_port.
 	SideHost string
 	SidePort uint16
-	// RegistrationLease is how long a producer lends what is finished (kv_lease_duration): default 30 s. A heartbeat makes
-	// it two thirds of that from its arrival, and consumers send one every sixth.
+	// RegistrationLease is the time for which a producer lends finished blocks (kv_lease_duration); default 30 s. A
+	// heartbeat sets the remaining time to two thirds of this value, and consumers send a heartbeat six times in this
+	// time.
 	RegistrationLease effects.Duration
-	// RegisterTimeout is that of a Register that says no patience (push_registration_timeout): default 480 s. No
-	// registration is parked here for longer either.
-	RegisterTimeout  effects.Duration
-	ExactIDs         bool   // requests never match by a name without its last digits
-	ReceptionsMax    uint32 // default 256 at a time
-	ProducersMax     uint32 // default 64 ranks in one Register
-	FinishedMax      uint32 // default 1024 finished requests that are lent
-	RegistrationsMax uint32 // default 1024 that wait, or are written, of all consumers
-	ExpectedMax      uint32 // default 1024 requests, each at each rank, that are kept at producers or not needed
-	NamesMax         uint32 // default 256 requests that one word to a producer names
-	RegisterWindow   uint16 // default 256 registrations at a time with one peer
+	// RegisterTimeout is the time limit of a Register that states no patience (push_registration_timeout); default
+	// 480 s. A producer parks a registration at most for this time as well.
+	RegisterTimeout effects.Duration
+	// ExactIDs disables matching requests by names without their last digits.
+	ExactIDs bool
+	// ReceptionsMax limits the receptions at a time; default 256.
+	ReceptionsMax uint32
+	// ProducersMax limits the producer ranks of a Register; default 64.
+	ProducersMax uint32
+	// FinishedMax limits the finished requests that are lent; default 1024.
+	FinishedMax uint32
+	// RegistrationsMax limits the registrations of all consumers that wait or are being written; default 1024.
+	RegistrationsMax uint32
+	// ExpectedMax limits the errands: requests that are expected or not needed, counted once for each producer rank;
+	// default 1024.
+	ExpectedMax uint32
+	// NamesMax limits the requests in an errand message; default 256.
+	NamesMax uint32
+	// RegisterWindow limits the registrations in flight with a peer; default 256.
+	RegisterWindow uint16
 }
 
-// On says whether this rank registers blocks.
+// On reports whether this rank registers blocks.
 func (s *Settings) On() bool { return s.Geometry != nil }
 
-// interval is that of heartbeats.
+// interval returns the time between heartbeats.
 func (s *Settings) interval() effects.Duration { return max(1, s.RegistrationLease/6) }
 
-// extension is what a heartbeat makes of a lease.
+// extension returns the remaining time of a lease after a heartbeat.
 func (s *Settings) extension() effects.Duration { return s.RegistrationLease * 2 / 3 }
 
-// parts is how many there may be of all receptions: eight of each, for few engines have more ranks that one rank hears
-// of, and those of the largest. Where fewer and larger ones are open the next one is refused.
+// parts returns the limit of parts of all receptions: eight for each reception, because few consumers receive from
+// more ranks, and at least those of the largest reception. If fewer and larger receptions are open, the next one is
+// refused.
 func (s *Settings) parts() uint32 {
 	return max(s.ProducersMax, kernel.Clamped(uint64(s.ReceptionsMax)*uint64(min(s.ProducersMax, 8))))
 }
 
-// Grants is how many grants all receptions may have at a time: one for each part.
+// Grants returns the limit of grants of all receptions: one grant for each part.
 func (s *Settings) Grants() uint32 {
 	if !s.On() {
 		return 0
@@ -56,7 +68,7 @@ func (s *Settings) Grants() uint32 {
 	return s.parts()
 }
 
-// Fill puts defaults where nothing is said.
+// Fill sets unset fields to their defaults. Without a Geometry it clears all fields.
 func (s *Settings) Fill() {
 	if !s.On() {
 		*s = Settings{}
@@ -65,7 +77,7 @@ func (s *Settings) Fill() {
 	s.fill()
 }
 
-// Default has a value for each field that has one.
+// Default returns the default of each field that has one.
 func Default() (s Settings) { s.fill(); return s }
 
 func (s *Settings) fill() {
@@ -82,7 +94,7 @@ func (s *Settings) fill() {
 	}
 }
 
-// Check says what cannot work with so many pages.
+// Check returns an error if the settings are invalid for a pool of this many pages.
 func (s *Settings) Check(pages uint32, guard effects.Duration) error {
 	if !s.On() {
 		return nil
@@ -107,8 +119,8 @@ func (s *Settings) Check(pages uint32, guard effects.Duration) error {
 		kernel.Count{Name: "ExpectedMax", Value: s.ExpectedMax}, kernel.Count{Name: "NamesMax", Value: s.NamesMax})
 }
 
-// Need is that of both sides: a reception has a deadline, each part a question and a word; a batch has a lease, each
-// registration a deadline and a write; each peer a heartbeat.
+// Need returns the needs of both flows: a reception has a deadline, and each part a request and a withdrawal; a batch
+// has a lease, and each registration a deadline and a write; each peer has an errand message.
 func (s *Settings) Need(peers uint32) kernel.Need {
 	if !s.On() {
 		return kernel.Need{}

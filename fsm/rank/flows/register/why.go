@@ -7,9 +7,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// What is said of a failure, beside its code. A field that a user can write is called as the configuration has it.
+// Reasons for failures, in addition to the code. A field that a user can set has the name of its configuration key.
 
-// keys are the configuration's of what a geometry calls otherwise.
+// keys maps field names of package geometry to configuration keys.
 //
 //kvferry:table
 var keys = [...][2]string{
@@ -19,9 +19,9 @@ var keys = [...][2]string{
 	{"block_tokens", "register.block_tokens"},
 }
 
-// unpaired is what is said of an error of geometry's, and with which code.
+// unpaired returns the code and the reason for an error of package geometry.
 func unpaired(err error) (effects.Code, *effects.Why) {
-	x, ok := err.(*geometry.Error) // It is one.
+	x, ok := err.(*geometry.Error) // the error always has this type
 	if !ok {
 		return effects.Mismatch, &effects.Why{
 			Field: "kvf_geometry", Theirs: err.Error(), Remedy: "make register.* of both engines agree",
@@ -49,7 +49,7 @@ func unpaired(err error) (effects.Code, *effects.Why) {
 	return code, &effects.Why{Field: field, Theirs: x.Value, Remedy: x.Remedy}
 }
 
-// ended is what is said of what ended with a code, where the code does not say it.
+// ended returns the reason for an end with a code, where the code alone does not say enough.
 func ended(code effects.Code) *effects.Why {
 	switch code { //nolint:exhaustive // The others are the same everywhere.
 	case effects.Cancelled:
@@ -65,7 +65,7 @@ func ended(code effects.Code) *effects.Why {
 	return flow.WhyEnded(code)
 }
 
-// tooLate says that the time of a registration does not suffice for a write.
+// tooLate returns the reason for a registration without enough time left for a write.
 func tooLate() *effects.Why {
 	return &effects.Why{
 		Field: "kvf_lease_ns", Ours: "over, or nearly,",
@@ -73,13 +73,13 @@ func tooLate() *effects.Why {
 	}
 }
 
-// badName says why a request, or a transfer, cannot be called so.
+// badName returns the reason for refusing the name of a request or transfer.
 func badName(field string, name []byte, err error) *effects.Why {
 	w := &effects.Why{
 		Field: field, Theirs: effects.Words(name), Ours: "a name that words on requests can have",
 		Remedy: "use letters, digits, dashes and points alone",
 	}
-	if x, ok := err.(*protocol.DecodeError); ok { // It is one.
+	if x, ok := err.(*protocol.DecodeError); ok { // the error always has this type
 		w.Theirs = x.Found
 		if x.Want != "" {
 			w.Ours = x.Want
@@ -88,12 +88,12 @@ func badName(field string, name []byte, err error) *effects.Why {
 	return w
 }
 
-// otherCache says that what two ends know of each other's caches is not the same.
+// otherCache returns the reason for a mismatch in what both ends know of each other's caches.
 func otherCache() *effects.Why {
 	return &effects.Why{Field: "kvf_geometry", Theirs: "another one than was heard", Remedy: "shake hands anew"}
 }
 
-// cutIt is what helps where a request has more pages than one registration.
+// cutIt returns the remedy for a request with more pages than fit in a registration.
 func cutIt() string {
 	return "raise limits.keys_per_batch at both ends (at most 1048576), or send it in stretches, as several transfers"
 }
