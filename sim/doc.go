@@ -18,18 +18,16 @@
 // # Example
 //
 // Suppose that a campaign runs the seeds 0 to 9999 and seed 7 breaks S2, because a page was reused while a copy was
-// still reading it:
+// still reading the page:
 //
-// 1. [Campaign] reports the failure of seed 7 in its [Summary] and continues with the other seeds. 2. [Run] with the
-// same seed repeats the run exactly: the same events in the same order, with the same failure. 3. [Shrink] removes
-// jobs, nodes and faults from the plan of the seed as long as the plan still breaks S2. The result is
-//
-//	usually a plan with one or two jobs.
+//  1. [Campaign] reports the failure of seed 7 in its [Summary] and continues with the other seeds.
+//  2. [Run] with the same seed repeats the run exactly: the same events in the same order, with the same failure.
+//  3. [Shrink] removes jobs, nodes and faults from the plan of the seed as long as the plan still breaks S2. The result
+//     is usually a plan with one or two jobs.
 //  4. [Explain] runs the small plan with a recorder and returns the last steps that touched the page, together with a
 //     trace that package report shows as a page.
 //  5. The small plan is kept as a regression test. [Stale] reports when the plan no longer exercises what it was kept
-//
-// for.
+//     for.
 //
 // # Packages
 //
