@@ -62,7 +62,7 @@ type Pool struct {
 	Back      bool                       // of a rank that has failed alone: its engine has its pages back
 	second    effects.BufferID           `snap:"skip"` // id of the second pool, if there are two
 	from      uint32                     `snap:"skip"` // the first page of the second pool
-	past      map[effects.GrantID]*Grant `snap:"bag"`  // grants of an incarnation that has ended; readers may refer to them
+	past      map[effects.GrantID]*Grant `snap:"bag"`  // grants of an ended incarnation; readers may refer to them
 }
 
 // newPool returns the memory of a new incarnation.
