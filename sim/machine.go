@@ -52,7 +52,7 @@ type System struct {
 	parts []System // the systems of a [Join]
 }
 
-// A Process is one node. Its machine is created anew for each incarnation.
+// A Process is a node. Its machine is created anew for each incarnation.
 type Process struct {
 	// Name is the name of the process. It must not be n0, n1 and so on, which are the names of nodes in plans.
 	Name string // not n0 and so on, which is what plans call it

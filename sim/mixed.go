@@ -14,8 +14,8 @@ const Mixed = "all"
 // take five times as long.
 const small = 3
 
-// turns returns the other profiles, in order. The profile of the smallest worlds is left out because [ProfileOf] uses it
-// directly. The profile fleet is left out because one of its seeds takes as long as hundreds of others.
+// turns returns the other profiles, in order. The profile of the smallest worlds is left out because [ProfileOf] uses
+// it directly. The profile fleet is left out because one of its seeds takes as long as hundreds of others.
 func turns() []string {
 	return slices.DeleteFunc(Profiles(), func(name string) bool { return name == condense.Profile || name == "fleet" })
 }

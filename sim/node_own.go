@@ -173,5 +173,5 @@ func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, error) {
 	return world.AddressOf(n, ch), nil
 }
 
-// user returns the state of a node whose machine is a user's.
+// user returns the state of a node that runs a user's machine.
 func user(n *world.Node) *ownNode { return n.Side.(*ownNode) }

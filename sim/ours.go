@@ -20,13 +20,13 @@ var ours = []ofOurs{
 	{"sought", beside("p2p", systemOf(&p2p.Directories))},
 }
 
-// ofOurs is one of these systems with the profile that selects it.
+// ofOurs is a system of this list with the profile that selects it.
 type ofOurs struct {
 	profile string
 	*System
 }
 
-// beside joins a system with ranks, whose part of the plan is drawn with the profile ranks.
+// beside joins a system with ranks. The plan of the ranks is drawn with the profile ranks.
 func beside(ranks string, s *System) *System {
 	j := Join(PD(), *s)
 	j.ranks = ranks

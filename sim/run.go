@@ -20,7 +20,7 @@ type Options struct {
 	Log      func(string)       // receives every line of the event log; may be nil
 	Record   bool               // keep a trace for people to look at; does not change what happens
 	careless world.Carelessness // a mistake of the drivers of ranks that fail alone; for tests
-	coverage Coverage           // of an earlier run, whose memory may be used again; nil: none
+	coverage Coverage           // of an earlier run, to use its memory again; nil: none
 }
 
 // Run runs one seed, or one plan, until the run is over or the first promise is broken. It returns an error only if the
@@ -68,8 +68,8 @@ func Run(o Options) (Result, error) {
 }
 
 // Explain runs a seed that failed once more with a recorder. It returns the failure with its explanation, and the
-// trace, whose title is the command that repeats f. If the run does not fail with the same property, Explain returns f
-// unchanged and a nil trace.
+// trace. The title of the trace is the command that repeats f. If the run does not fail with the same property, Explain
+// returns f unchanged and a nil trace.
 func Explain(f *Failure, o Options) (*Failure, *trace.Trace) {
 	o.Record, o.Log = true, nil
 	r, err := Run(o)

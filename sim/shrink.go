@@ -16,7 +16,7 @@ const DefaultShrinkRuns = 4000
 type ShrinkOptions struct {
 	Runs     int                 // maximum number of runs; 0: DefaultShrinkRuns. The result depends on nothing else.
 	System   *System             // the system of the plan; nil: [PD]
-	Oracles  []oracle.Oracle     // oracles of the caller, whose promises the plan may break
+	Oracles  []oracle.Oracle     // oracles of the caller, in addition to those of the system
 	Progress func(runs, max int) // if not nil, called after each run
 }
 

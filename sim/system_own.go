@@ -201,7 +201,7 @@ func (w *trial) patienceOwn() effects.Duration {
 	return d
 }
 
-// overdueOwn fails the run for a command that has no outcome, or whose memory was not returned, although all faults and
+// overdueOwn fails the run for a command that has no outcome, or has not returned its memory, although all faults and
 // its system's patience are over.
 func (w *trial) overdueOwn() {
 	if w.cast.ranks > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 )
 
-// trial is one run: a cluster of ranks, the machines of users, and the oracles that judge both.
+// trial is a run: a cluster of ranks, the machines of users, and the oracles that judge both.
 type trial struct {
 	pd.Cluster
 	cast  cast  `snap:"share"` // the nodes of the run

@@ -5,7 +5,7 @@
 // A caller may rely on the following: a point belongs to one section only; merging is adding, in any order; and the
 // counts do not depend on the order in which the sections were reserved.
 //
-// Example: package world reserves a section for the faults, whose i-th path is named "fault " and the name of the
+// Example: package world reserves a section for the faults. The i-th path is named "fault " and the name of the
 // fault:
 //
 //	var pointFault = coverage.Section(int(plan.FaultKinds), func(i int) string { ... })

@@ -140,8 +140,8 @@ func (b *branch) tick(n *world.Node) {
 
 // settle delivers requests that have arrived, because no event in between could make a difference: for all others, a
 // request that has arrived and a request that is about to arrive are the same. (Replies differ: once a reply is in the
-// mailbox, closing the connection does not stop it.) It removes deliveries that can have no effect any more, and ticks,
-// which follow from the deadlines.
+// mailbox, closing the connection does not stop the reply.) settle removes deliveries that can have no effect any more,
+// and ticks, which follow from the deadlines.
 func (b *branch) settle() {
 	w := b.w
 	for again := true; again && w.Failure == nil; {

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A branch is one situation of an exploration: a run, and the faults that the scope still allows in it.
+// A branch is a situation of an exploration: a run, and the faults that the scope still allows in it.
 type branch struct {
 	run      Run
 	w        *world.World `snap:"scratch"` // the run's world
@@ -39,7 +39,7 @@ const (
 	moveStall // a process stops; its hardware continues
 )
 
-// choice is one of the things that can happen next.
+// choice is an action that can happen next.
 type choice struct {
 	move move
 	seq  uint64 // of the delivery
@@ -138,7 +138,7 @@ func (b *branch) timeouts(into []choice) []choice {
 	return into
 }
 
-// stepper returns the node whose machine a delivery steps, if any.
+// stepper returns the node at which a delivery steps the machine, if any.
 func (b *branch) stepper(d *world.Delivery) int32 {
 	switch d.Kind {
 	case world.KindArrive, world.KindTold:

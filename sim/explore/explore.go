@@ -3,8 +3,8 @@
 // path.
 //
 // The explorer moves from situation to situation by choices: a message arrives, a deadline passes, or a fault strikes.
-// It clones the world for each choice and judges each situation with the same oracles as a run. Situations that differ
-// only in what no machine can observe count as one.
+// The explorer clones the world for each choice and judges each situation with the same oracles as a run. Situations
+// that differ only in what no machine can observe count as one.
 //
 // A caller may rely on the following: an exploration that is complete has tried every order that the scope allows; and
 // the path of a violation leads to the same violation as long as scope and code stay the same.
@@ -12,8 +12,8 @@
 // Example: a scope has one sender, one receiver and one job, and the receiver may crash.
 //
 //  1. In the first situation the only choice, apart from a crash of the receiver, is that the engine gives its command.
-//  2. While the allocation request is in flight there are these choices: the request arrives; the receiver crashes before
-//     that; or the request arrives and the receiver crashes after the nth effect of the resulting step.
+//  2. While the allocation request is in flight there are these choices: the request arrives; the receiver crashes
+//     before that; or the request arrives and the receiver crashes after the nth effect of the resulting step.
 //  3. Each choice leads to a situation, in which the oracles look for a broken promise. A situation that was met before
 //     is not searched again.
 //  4. Where nothing but faults can happen any more, the world is brought to rest as at the end of a run: all commands
@@ -60,7 +60,7 @@ func Explore(o Options) (Exploration, error) {
 	return x.found, err
 }
 
-// explorer is the state of one exploration.
+// explorer is the state of an exploration.
 type explorer struct {
 	o     Options
 	shape *shape
@@ -75,7 +75,7 @@ type explorer struct {
 	path   Path // to the first broken promise
 }
 
-// frame is one situation on the current path.
+// frame is a situation on the current path.
 type frame struct {
 	b       *branch
 	choices []choice

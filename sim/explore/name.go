@@ -125,7 +125,7 @@ func (s *shape) compileConn(w *snapshot.Walker, t reflect.Type) func(h *snapshot
 	}
 }
 
-// compileTransfer hashes, in addition to the rest of a transfer, what its initiator uses it for.
+// compileTransfer hashes, in addition to the rest of a transfer, what its initiator uses the transfer for.
 func (s *shape) compileTransfer(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	rest := w.Structure(t)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {

@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Retrace repeats a path. It passes each line of the event log to log, with the choices between them; log may be nil.
-// If nothing more can happen at the end of the path, Retrace brings the world to rest. It returns the broken promise,
-// or nil, and an error if the path does not fit the scope.
+// Retrace repeats a path. Retrace passes each line of the event log to log, with the choices between them; log may be
+// nil. If nothing more can happen at the end of the path, Retrace brings the world to rest. Retrace returns the broken
+// promise, or nil, and an error if the path does not fit the scope.
 func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 	b, err := s.begin()
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 
 // A System is what runs in a scope.
 type System interface {
-	// Play creates the scope's world, whose jobs and items are about to start.
+	// Play creates the scope's world, in which the jobs and items are about to start.
 	Play(s *Scope) (Run, error)
 }
 
 // A Run is a world together with its engines and oracles: one tree, which is cloned and hashed as a whole. The explorer
-// knows nodes, networks and planes. This interface is all it knows of the engines and their commands.
+// knows nodes, networks and planes. This interface is all that the explorer knows of the engines.
 type Run interface {
 	// Whole returns the world.
 	Whole() *world.World
@@ -27,13 +27,13 @@ type Run interface {
 
 	// Called returns the name of a node in scopes.
 	Called(n *world.Node) string
-	// Stepper returns the node whose machine a delivery steps, or [plan.Nobody].
+	// Stepper returns the node at which a delivery steps the machine, or [plan.Nobody].
 	Stepper(d *world.Delivery) int32
-	// Fetches makes an engine fetch now what the delivery notifies it of, with a long timeout.
+	// Fetches makes an engine fetch now what the delivery announces, with a long timeout.
 	Fetches(d *world.Delivery)
 	// Given returns the number of commands. Tickets count from 1.
 	Given() int
-	// Abortable returns the node whose engine may abort a command, or [plan.Nobody].
+	// Abortable returns the node at which the engine may abort a command, or [plan.Nobody].
 	Abortable(t effects.Ticket) int32
 	// GiveAbort makes the engine of a node abort a command.
 	GiveAbort(*world.Node, effects.Ticket)
@@ -57,11 +57,11 @@ type Kinds struct {
 	States   []reflect.Type // the memory of users' oracles
 	// Others lists the types that interfaces of the system can hold, as pointers.
 	Others map[reflect.Type][]reflect.Type
-	// Bags hashes fields that are lists whose order does not matter, and whose elements do not all matter.
+	// Bags hashes lists in which the order does not matter, and in which not all elements matter.
 	Bags map[reflect.Type]func(w *world.World, h *snapshot.Hasher, p unsafe.Pointer)
 }
 
-// Bag hashes elements whose order does not matter. Elements for which matters returns false are left out.
+// Bag hashes elements in any order. Elements for which matters returns false are left out.
 func Bag[T any](h *snapshot.Hasher, all []T, matters func(i int, one *snapshot.Hasher) bool) {
 	total := uint64(0)
 	for i := range all {

@@ -67,7 +67,7 @@ type Scope struct {
 	Crash  []string
 }
 
-// A Job is one request: its chunks are transferred from a sender to a receiver in batches.
+// A Job is a request: its chunks are transferred from a sender to a receiver in batches.
 type Job struct {
 	Sender, Receiver int
 	Chunks           []int // by number; the same number is the same key

@@ -72,7 +72,7 @@ func (s *shape) worldRules() []snapshot.Rule {
 	return rules
 }
 
-// compileBag returns the hash function of a list whose order does not matter. It leaves out elements to which nothing
+// compileBag returns the hash function of an unordered list. The function leaves out elements to which nothing
 // can happen any more.
 func (s *shape) compileBag(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	switch t {

@@ -1,6 +1,6 @@
 package oracle
 
-// A Check is one thing that an oracle judges repeatedly, for example "the page that a grant names is free". The
+// A Check is a fact that an oracle judges repeatedly, for example "the page that a grant names is free". The
 // coverage counts, for each check, how often the check judged and how often it was void (its occasion came, but there
 // was not enough information to judge). These counts reveal a check that no longer runs because a hook was lost, and a
 // check that has become void in every run.

@@ -34,7 +34,7 @@ type State any
 // copy the memory together with the world and to compare worlds by it. In such comparisons an [effects.Time] counts by
 // its distance from the current time.
 //
-// Listen is called once. It subscribes with [On] to the events, effects and happenings that the oracle needs. The
+// Listen is called once. Listen subscribes with [On] to the events, effects and happenings that the oracle needs. The
 // subscribed functions must keep nothing outside S, because several runs may call them at the same time. They receive
 // reports about the nodes of their own system and about the ranks that run beside that system.
 func Of[S any](name, promise string, listen func(l *Listen[S])) Oracle {
@@ -44,7 +44,7 @@ func Of[S any](name, promise string, listen func(l *Listen[S])) Oracle {
 	return o
 }
 
-// Listen collects the subscriptions of an oracle whose memory is an S.
+// Listen collects the subscriptions of an oracle that keeps an S as its memory.
 type Listen[S any] struct {
 	oracle *Oracle
 	part   int
@@ -59,7 +59,7 @@ func Part[P, S any](l *Listen[S], at func(*S) *P) *Listen[P] {
 	return &Listen[P]{l.oracle, len(l.oracle.parts) - 1}
 }
 
-// On subscribes hear to one kind of report, named by the type E. E is one of these:
+// On subscribes hear to one kind of report, named by the type E. E is either
 //
 //   - the pointer type of an event of package effects: the report comes just before the event is passed to a machine;
 //   - the pointer type of an effect: the report comes just before the effect is carried out;
@@ -95,7 +95,7 @@ var kinds = struct {
 	reported map[int]bool
 }{numbers: map[reflect.Type]int{}, reported: map[int]bool{}}
 
-// number returns the number of the type E. It assigns a number if the type has none yet.
+// number returns the number of the type E. A type that has no number yet is assigned one.
 func number[E any]() int {
 	kinds.Lock()
 	defer kinds.Unlock()

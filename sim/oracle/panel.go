@@ -42,7 +42,7 @@ type Table struct {
 	dynamic  map[uintptr]hearer // by the type of an event or effect
 }
 
-// A row is one part of one oracle in the table.
+// A row is a part of an oracle in the table.
 type row struct {
 	name, promise string
 	system        string
@@ -182,7 +182,7 @@ type listener[E any] struct {
 	hear func(State, *Call, E)
 }
 
-// A hearer is an audience of events or effects, whose static type is not known to the reporter.
+// A hearer is an audience of events or effects. The reporter does not know their static type.
 type hearer interface {
 	hearAny(p *Panel, node int32, e any)
 }

@@ -89,7 +89,7 @@ type (
 // Of returns the node itself.
 func (n Node) Of() int32 { return int32(n) }
 
-// Of returns the node whose memory contains the page.
+// Of returns the node that has the page in its memory.
 func (p Page) Of() int32 { return p.Node }
 
 // Of returns the node that made the grant.

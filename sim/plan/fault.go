@@ -169,7 +169,7 @@ var faultForms = [FaultKinds]faultForm{
 	FaultCrowd: {name: "crowd of hellos", scheduled: true, story: true, lo: 1, hi: 4}, // strangers that only send hellos
 }
 
-// DrainedAgain is the pick of a drain whose engine asks for the drain once more when its patience ends. Drawn picks are
+// DrainedAgain is the pick of a drain that is requested once more when the patience of the engine ends. Drawn picks are
 // smaller.
 const DrainedAgain = 1000
 

@@ -11,7 +11,7 @@ type Item struct {
 	At   time.Duration `yaml:"at"`
 	Do   string        `yaml:"do"`
 	Node Node          `yaml:"node"`
-	// Span and Number are parameters whose meaning the system defines.
+	// Span and Number are parameters; the system defines their meaning.
 	Span   time.Duration `yaml:"span,omitempty"`
 	Number uint32        `yaml:"number,omitempty"`
 }

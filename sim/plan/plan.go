@@ -107,8 +107,8 @@ type Topology struct {
 	Both          int    `yaml:"both,omitempty"` // the number of nodes that are the last senders and the first receivers
 	SenderPages   uint32 `yaml:"sender_pages"`
 	ReceiverPages uint32 `yaml:"receiver_pages"`
-	Leased        bool   `yaml:"leased"` // leased planes, whose hardware stores by itself; otherwise fenced planes
-	// Communicators selects planes whose hardware ends what it does for a peer only as a whole, as between NPUs. It
+	Leased        bool   `yaml:"leased"` // leased planes: hardware stores by itself; otherwise fenced planes
+	// Communicators selects planes on which hardware ends its work for a peer only as a whole, as between NPUs. It
 	// requires Leased.
 	Communicators bool `yaml:"communicators,omitempty"`
 	Mismatch      bool `yaml:"mismatch,omitempty"` // n0 is configured for another layout
@@ -197,7 +197,7 @@ type Delays struct {
 	Scatter time.Duration `yaml:"scatter"` // mean time in which an engine's device code takes one chunk
 }
 
-// A Job is one request: a sender prefills the request's chunks in batches, and a receiver reads them.
+// A Job is a request: a sender prefills the request's chunks in batches, and a receiver reads them.
 type Job struct {
 	At      time.Duration `yaml:"at"`
 	Request uint32        `yaml:"request"` // its number, which no other job has

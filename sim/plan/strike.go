@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// A Strike is one occurrence of a fault that was drawn where it could happen: at the Nth of the fault's occasions that
+// A Strike is an occurrence of a fault that was drawn where it could happen: at the Nth of the fault's occasions that
 // concern a subject. A strike depends only on this name, so it means the same in a run from which other parts were
 // removed.
 type Strike struct {

@@ -26,7 +26,7 @@ var allAddresses = sync.OnceValue(func() *addresses {
 	return a
 })
 
-// confusable is the number of nodes whose hosts and ports join to the same text, such as "h1"+"11" and "h11"+"1". A
+// confusable is the number of nodes with hosts and ports that join to the same text, such as "h1"+"11" and "h11"+"1". A
 // machine must compare both.
 const confusable = 7
 
@@ -97,8 +97,8 @@ const (
 )
 
 // ChannelDispatch is the channel on which a user's proxy notifies PD's decode engines of a prefill request. The proxy
-// sends a request to [Engines] whose body is the name of the prefill request. The empty reply says that the engine was
-// notified, or that it is down. An engine that is notified too early finds fewer chunks than it needs.
+// sends a request to [Engines] with the name of the prefill request as its body. The empty reply says that the engine
+// was notified, or that it is down. An engine that is notified too early finds fewer chunks than it needs.
 const ChannelDispatch effects.Channel = 255
 
 // Engines is the node name by which [Boot.Addr] finds the engines of all decodes. The engines know which of them a

@@ -21,7 +21,7 @@ type commLink struct {
 	out    communicator.Out `snap:"scratch"`
 	corr   effects.Corr
 	mapped bool                 // the peer's memory is mapped here, as over HCCS
-	Jobs   []uint64             // transfers whose end was not reported, by id
+	Jobs   []uint64             // transfers that were not reported as ended, by id
 	busy   bool                 // the driver is about to submit and takes no events
 	late   []communicator.Event // events that occurred while busy
 	Epochs []*CommEpoch         // by number-1
@@ -67,7 +67,7 @@ type CommEpoch struct {
 // Reaches reports whether an access through an epoch may reach the target's pool.
 func (c *commLink) Reaches(e *CommEpoch) bool { return e.formed && !e.Over && (c.mapped || !e.gone) }
 
-// CommBatch is one batch in a stream.
+// CommBatch is a batch in a stream.
 type CommBatch struct {
 	number uint64
 	Epoch  uint64
@@ -219,7 +219,7 @@ func (l *Link) owe(w *World, n *Node, p communicator.Post) {
 	}
 }
 
-// unsettled returns the transfer whose end was reported without being settled.
+// unsettled returns the transfer that was reported as ended but not as settled.
 func (l *Link) unsettled(w *World, n *Node, corr effects.Corr) *Transfer {
 	for _, t := range slices.Backward(w.Transfers) {
 		if t.Link == l && t.Corr == corr {

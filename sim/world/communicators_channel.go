@@ -63,7 +63,7 @@ func (l *Link) commCut(w *World) {
 	}
 }
 
-// commDied ends the links of a process that has died: its own links, whose hardware stops within commMargin, and the
+// commDied ends the links of a process that has died: its own links (the hardware stops within commMargin) and the
 // links to it.
 func (n *Node) commDied(w *World) {
 	for _, l := range w.Links {

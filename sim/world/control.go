@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Conn is one client connection with the behaviour of a ZMQ socket. It exists before its peer does and finds a
+// Conn is a client connection with the behaviour of a ZMQ socket. It exists before its peer does and finds a
 // restarted peer by itself. Window limits the number of requests in flight. If a request or a reply is lost, the
 // connection stays silent until its owner closes it.
 type Conn struct {
@@ -27,20 +27,20 @@ type Conn struct {
 	Up      bool  `snap:"skip"` // the client was notified that it is open
 	Told    int64 `snap:"skip"` // when the client was notified whether it is open; 0: not yet
 	Window  uint16
-	Asked   []question      `snap:"skip"` // includes ended requests whose reply may still arrive
+	Asked   []question      `snap:"skip"` // includes ended requests that may still get a reply
 	Opened  effects.Time    `snap:"skip"` // on the client's clock
 	posted  int64           `snap:"skip"` // when the newest reply leaves the client's mailbox
 	arrives int64           `snap:"skip"` // when the newest post reaches a user's machine, which receives posts in order
 	Sent    uint64          // number of messages sent on it
 	Offer   effects.GrantID // the offer that the newest request is about
 	Lane    bool            // it carries offers
-	Asking  uint16          // requests whose end was not reported to the client
+	Asking  uint16          // requests that the client does not know to have ended
 
 	Adrift   []question `snap:"skip"` // requests in flight when it broke that arrive all the same
 	AdriftTo uint32     // the server's incarnation at which they arrive
 }
 
-// question is one Send on a connection.
+// question is a Send on a connection.
 type question struct {
 	Corr    effects.Corr
 	Asked   effects.Time    // when it was sent, on the client's clock
@@ -66,7 +66,7 @@ func (c *Conn) Under(corr effects.Corr) *question {
 	return nil
 }
 
-// forget removes a request whose reply cannot arrive any more.
+// forget removes a request that cannot get a reply any more.
 func (c *Conn) forget(corr effects.Corr) {
 	c.Asked = slices.DeleteFunc(c.Asked, func(q question) bool { return q.Corr == corr })
 }
@@ -86,7 +86,7 @@ func (c *Conn) Holds() bool {
 	return slices.ContainsFunc(c.Asked, func(q question) bool { return q.Parked != nil })
 }
 
-// Request is one received message that may be answered once.
+// Request is a received message that may be answered once.
 type Request struct {
 	Conn    *Conn
 	Corr    effects.Corr    `snap:"skip"`

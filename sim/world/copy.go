@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Copy is one [effects.Copy] of pages into the arena. The device moves half a page at a time, interleaved with other
+// Copy is an [effects.Copy] of pages into the arena. The device moves half a page at a time, interleaved with other
 // copies. A copy may fail or stall, and may continue for a while after it was cancelled.
 type Copy struct {
 	ID        uint64

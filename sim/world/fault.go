@@ -121,7 +121,7 @@ func (n *Node) stop(w *World) draw.Of {
 	return d
 }
 
-// leaveLinks ends the links of an incarnation whose planes have ended.
+// leaveLinks ends the links of an incarnation after its planes have ended.
 func (n *Node) leaveLinks(w *World, d draw.Of) {
 	if w.Setting.Communicators && !n.User {
 		n.commDied(w)
@@ -144,7 +144,7 @@ func (n *Node) leaveLinks(w *World, d draw.Of) {
 	}
 }
 
-// settleDead settles the pushes of a lost link whose target has died in the meantime: no process is left that could
+// settleDead settles the pushes of a lost link if its target has died in the meantime: no process is left that could
 // touch a page.
 func (l *Link) settleDead(w *World) {
 	for _, t := range w.Going.Transfers.Some {

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Grant is what a driver knows of one [effects.Grant]: a write grant or a read lease.
+// Grant is the driver's record of an [effects.Grant]: a write grant or a read lease.
 type Grant struct {
 	ID    effects.GrantID
 	Peer  effects.Incarnation
@@ -26,7 +26,7 @@ type Grant struct {
 	Committed bool         // the initiator's commit was accepted
 	Late      bool         // the commit arrived after the end
 	Loan      loan         // of a read lease
-	Job       int          `snap:"skip"` // of a write grant: the job whose request it serves, from 1
+	Job       int          `snap:"skip"` // of a write grant: the job that it serves, from 1
 	Shared    []uint32     `snap:"skip"` // of a grant under which a peer was asked to write: the key for each page
 }
 

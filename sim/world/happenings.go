@@ -11,7 +11,7 @@ import (
 // [oracle.On]. A report is made before the described action is carried out, unless its comment says otherwise. Oracles
 // change nothing in a world, except that the first oracle that finds a broken promise ends the run.
 type (
-	// Started: a rank begins an incarnation, whose memory has the id Buffer.
+	// Started: a rank begins an incarnation. The id of its memory is Buffer.
 	Started struct {
 		Node   *Node
 		Buffer effects.BufferID

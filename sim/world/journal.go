@@ -106,7 +106,7 @@ const (
 	kindCommMade    // the target's end of an epoch is created
 	kindCommLed     // the target's end of an epoch is destroyed
 	kindCommMargin  // the margin for accesses in flight of the peer's hardware is over
-	kindCommRestart // an operator restarts a process whose memory is never proven free
+	kindCommRestart // an operator restarts a process with memory that is never proven free
 	// Actions of users' engines.
 	KindItem
 	// Actions of engines in processes of their own, and what reaches their agents.
@@ -185,7 +185,7 @@ var Forms = [kinds]form{
 	KindAttached:    {"attached", "what", "whose", ""},
 }
 
-// Entry is one line of the journal. It consists of numbers only, so that keeping it is cheap.
+// Entry is a line of the journal. It consists of numbers only, which are cheap to keep.
 type Entry struct {
 	At      int64
 	Kind    Kind

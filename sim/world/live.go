@@ -50,7 +50,7 @@ func (l *goings) emptied() goings {
 }
 
 // Over reports whether nothing can happen to a transfer any more: it touches no page, its initiator was notified of
-// that, and the owner of the pages has confirmed the landing if there was one.
+// that, and the owner of the pages has confirmed the landing, if any.
 func (t *Transfer) Over() bool {
 	return t.Ended && t.Settled && !t.Reading && t.Flying == 0 && len(t.Writing) == 0 &&
 		(t.landing == landingNone || t.landing == landingConfirmed)

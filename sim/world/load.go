@@ -33,7 +33,7 @@ func (t *Transfer) submitLoad(w *World, pair int) {
 	}
 }
 
-// loadHalf is one load of the hardware. No process can observe or stop it.
+// loadHalf is a load of the hardware. No process can observe or stop it.
 func (t *Transfer) loadHalf(w *World, pair, half int) {
 	w.Journal.Note(w.Now, KindLoad, t.Local.Node.ID, t.ID, uint64(pair), uint64(half))
 	blocked := !t.Remote.Mapped() || t.Under == nil || t.Under.Gone ||

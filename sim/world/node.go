@@ -10,48 +10,48 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Node is one process: a machine, the memory of its pool, and its engine. The state that belongs to one incarnation is
+// Node is a process: a machine, the memory of its pool, and its engine. The state that belongs to one incarnation is
 // replaced as a whole when the node starts again.
 type Node struct {
 	ID     int32
 	Facets facets
 	Pulls  bool   // peers read its chunks
-	Delays bool   // it keeps deferred offers
-	Caches bool   // it keeps chunks that no request expects any more
-	Lends  bool   // it lends its chunks to peers that request them
+	Delays bool   // keeps deferred offers
+	Caches bool   // keeps chunks that no request expects any more
+	Lends  bool   // lends its chunks to peers that request them
 	Moved  bool   // this incarnation has a second address, to which peers send done messages and lease renewals
 	Life   uint32 // number of the incarnation, from 0
 	Up     bool
 	Thaw   int64 `snap:"instant"` // the process is frozen until this instant
-	Frozen int64 // total time for which it was frozen, for deadlines
+	Frozen int64 // total time spent frozen, for deadlines
 	Clock
 
 	Machine effects.Machine
 	target  *commTarget       // of a plane of communicators
-	Listens []effects.Channel `snap:"share"` // the channels on which it listens
+	Listens []effects.Channel `snap:"share"` // the channels on which the node listens
 	Side    any               `snap:"share"` // the system's own state of this node
-	User    bool              // its machine is a user's and not a rank
+	User    bool              // the machine is a user's and not a rank
 	Out     effects.Effects   `snap:"scratch"`
 	Memory
 	Grants    map[effects.GrantID]*Grant `snap:"bag"`
 	Links     []*Link                    `snap:"skip"` // imported by this incarnation, in order
-	Missed    []Delivery                 `snap:"bag"`  // one-way messages that arrived while it was down
+	Missed    []Delivery                 `snap:"bag"`  // one-way messages that arrived while the node was down
 	TickAt    int64                      `snap:"skip"` // when the outstanding tick is due; 0: none is outstanding
 	TickGen   uint64                     `snap:"skip"`
 	Keys      map[uint64]uint32          `snap:"share"` // by the hashes of this incarnation's machine
 	Known     int                        `snap:"skip"`  // number of entries of Keys that are numbered
-	Backlog   []Delivery                 // deliveries that arrived while it was frozen, in order
+	Backlog   []Delivery                 // deliveries that arrived while the node was frozen, in order
 	thawed    []Delivery                 `snap:"scratch"` // memory of an earlier backlog, for the next one
 	planeAt   int64                      `snap:"skip"`    // when the latest plane completion is due: keeps them in order
 	Steps     uint64                     `snap:"skip"`
-	Busy      bool                       `snap:"skip"` // its machine has more work at the instant of its last step
+	Busy      bool                       `snap:"skip"` // the machine has more work at the instant of the last step
 	busy      int                        `snap:"skip"` // number of consecutive steps with Busy
 	Trap      Trap
-	twice     bool                    // it will crash again as soon as it is up
+	twice     bool                    // crashes again as soon as the node is up
 	again     uint64                  // place in the plan of the fault that sets twice
-	slow      int64                   // until then each of its steps takes long
-	Leaving   bool                    // it was asked to drain, or will be
-	Draining  bool                    // its machine was asked to drain
+	slow      int64                   // until then each step takes long
+	Leaving   bool                    // the node was asked to drain, or will be
+	Draining  bool                    // the machine was asked to drain
 	ordinals  [draw.Labels]uint64     `snap:"skip"` // number of draws so far under each label, in this incarnation
 	opened    map[plan.Subject]uint32 `snap:"skip"` // connections of this incarnation to each server, to name the next
 	transfers uint32                  `snap:"skip"` // transfers of this incarnation, to name the next

@@ -120,7 +120,7 @@ const (
 	landingConfirmed
 )
 
-// Transfer is one batch in flight: a push, or a read.
+// Transfer is a batch in flight: a push, or a read.
 type Transfer struct {
 	ID        uint64       `snap:"skip"`
 	Name      plan.Subject // in draws
@@ -139,14 +139,14 @@ type Transfer struct {
 	submitted bool         // it has left the queue of the initiator's driver
 	Ended     bool         // no further access will be made
 	stop      effects.Code
-	Writing   []int // leased: pairs whose stores the hardware may still make
+	Writing   []int // leased: pairs that the hardware may still store
 	Flying    int   // leased: number of accesses that are submitted and not done
 	stored    int   // leased pushes, and all reads: number of complete pages
 	Landed    []effects.Page
 	landing   landingState
 	holding   *Grant
 	Under     *Grant // of a read: its lease, as long as it can be looked up
-	served    bool   // a read whose bytes the owner sends; otherwise the reader copies them itself
+	served    bool   // the owner sends the bytes of the read; otherwise the reader copies by itself
 	copying   bool   // a read that is in the middle of a page
 	Reported  bool   // TransferDone was queued
 	// Early: the transfer's permit was withdrawn, and the transfer was reported as settled, while the owner may still

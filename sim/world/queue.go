@@ -9,8 +9,8 @@ import (
 // action of an engine, or a fault. The meaning of A, B and C depends on Kind: see [Forms].
 type Delivery struct {
 	Kind Kind
-	Node int32  // the node that it concerns; a frozen process receives it when it thaws
-	Life uint32 // the incarnation that it belongs to; other incarnations never receive it
+	Node int32  // the node concerned; a frozen process receives the delivery on thawing
+	Life uint32 // the incarnation concerned; no other incarnation receives the delivery
 	A    uint64
 	B    uint64
 	C    uint64
@@ -143,7 +143,7 @@ func (q *Queue) down(i int) {
 	heap[i] = x
 }
 
-// Take removes the delivery with the given sequence number from the heap, wherever it is, and returns it.
+// Take removes the delivery with the given sequence number from the heap and returns it.
 func (q *Queue) Take(seq uint64) Delivery {
 	i := slices.IndexFunc(q.Heap, func(x Queued) bool { return x.Seq == seq })
 	if i < 0 {

@@ -54,7 +54,7 @@ func (t *Transfer) strays(w *World) bool {
 	return false
 }
 
-// copier returns the node whose thread moves the bytes of a transfer on a fenced plane.
+// copier returns the node that runs the thread which moves the bytes of a transfer on a fenced plane.
 func (t *Transfer) copier() *Node {
 	if t.Read && !t.served {
 		return t.Local.Node

@@ -63,7 +63,7 @@ type Engine struct {
 
 	// The functions below belong to the phases of a run after its faults have ended, except for Scatter and Asked.
 	//
-	// Scatter passes chunks to an engine whose device code is not modelled here. It returns false if the device code is
+	// Scatter passes chunks to an engine with device code that is not modelled here. It returns false if the code is
 	// modelled here. If Scatter is nil, the device code of all engines is.
 	Scatter func(w *World, n *Node, e *effects.Scatter) bool
 	// Patience returns a time span that is longer than anything with a deadline takes.

@@ -79,7 +79,7 @@ type World struct {
 	Proxy     int32  `snap:"share"` // receives messages to the proxy; plan.Proxy: the system does
 	Engines   bool   `snap:"share"` // there are engines that can be notified on [ChannelDispatch]
 	Script    script `snap:"share"` // of a test; nil in runs
-	stillAt   int64  `snap:"skip"`  // the instant whose deliveries still counts
+	stillAt   int64  `snap:"skip"`  // the instant at which still counts deliveries
 	still     int    `snap:"skip"`
 }
 
