@@ -54,8 +54,8 @@ type System struct {
 
 // A Process is a node. Its machine is created anew for each incarnation.
 type Process struct {
-	// Name is the name of the process. It must not be n0, n1 and so on, which are the names of nodes in plans.
-	Name string // not n0 and so on, which is what plans call it
+	// Name is the name of the process. The name must not be n0, n1 and so on, which are the names of nodes in plans.
+	Name string
 	// Serves lists the channels on which the process listens. One of all processes may serve ChannelProxy; it then
 	// takes the place of PD's proxy.
 	Serves []effects.Channel

@@ -242,7 +242,7 @@ func (s *shape) delivery(h *snapshot.Hasher, d *world.Delivery) {
 			b = s.conn(b)
 		case world.KindImported:
 			c = s.link(c)
-		default: // Numbers of jobs, nodes, incarnations and grants mean the same in every history.
+		default:
 		}
 	case world.KindScattered:
 		s.waiting(h, d.Node, d.Life, effects.Corr(a))
@@ -258,7 +258,7 @@ func (s *shape) delivery(h *snapshot.Hasher, d *world.Delivery) {
 		client := s.w.Conns[a-1]
 		s.waiting(h, client.Client, client.Life, effects.Corr(b))
 		a, b = s.conn(a), 0
-	default: // Numbers of jobs, nodes, lives and grants mean the same in every history.
+	default: // Numbers of jobs, nodes, incarnations and grants mean the same in every history.
 	}
 	h.Word(a)
 	h.Word(b)

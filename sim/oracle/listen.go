@@ -76,7 +76,7 @@ func On[E, S any](l *Listen[S], hear func(s *S, c *Call, e E)) {
 func (o Oracle) String() string { return fmt.Sprintf("%s: %s", o.Name, o.Promise) }
 
 // A Happening is a kind of report that oracles can subscribe to. Each report carries an E. The package that reports the
-// happening declares it once, as a package variable, and calls its Report method.
+// happening declares a package variable for it, and calls the Report method.
 type Happening[E any] struct{ number int }
 
 // NewHappening declares that values of type E are reported.

@@ -250,10 +250,10 @@ type Call struct {
 // Node returns the node at which it happened. Plans name the nodes n0, n1 and so on.
 func (c *Call) Node() Node { return Node(c.node) }
 
-// NodeName returns the name of the node in its system.
+// NodeName returns the name of the node in the node's system.
 func (c *Call) NodeName() string { return c.w.Called(c.node) }
 
-// Life returns the number of times that the node was started before. It identifies the incarnation.
+// Life returns the number of times that the node was started before, which identifies the incarnation.
 func (c *Call) Life() uint32 { return c.w.Life(c.node) }
 
 // Frozen returns the total time for which the node's process was frozen, over all its incarnations, including the rest
@@ -290,7 +290,7 @@ func (c *Call) Judged(checks ...Check) {
 	}
 }
 
-// Void counts that an occasion for the check came, but that the check could not judge it.
+// Void counts that an occasion for the check came, but that the check could not judge.
 func (c *Call) Void(k Check) { c.w.Count(k, true) }
 
 // Breaks reports that the property of the check, as docs/safety.md states it, is broken. This ends the run.

@@ -7,9 +7,9 @@
 //
 // An oracle may rely on the following:
 //
-//   - It receives each event just before a machine is given the event, and each effect just before the effect is
+//   - The oracle receives each event just before a machine is given the event, and each effect just before the effect is
 //     carried out, in the order of the run.
-//   - Its memory belongs to the oracle alone. The memory is empty at the start of each run, and it is cloned together
+//   - The memory belongs to the oracle alone. The memory is empty at the start of each run, and it is cloned together
 //     with the world when small worlds are explored.
 //   - The first oracle that fails stops the run.
 //

@@ -97,7 +97,7 @@ type faultForm struct {
 	comm      bool // only on planes of communicators
 	foreign   bool // only where nodes may use another implementation's encoder
 	story     bool // only where a seed is about it
-	calm      bool // also in profile calm: an engine may do so, or it needs another fault
+	calm      bool // also in profile calm: done by engines, or after another fault
 }
 
 // faultForms describes each fault.
@@ -135,14 +135,14 @@ var faultForms = [FaultKinds]faultForm{
 	FaultReset:         {name: "all connections reset", scheduled: true, lo: 1, hi: 3},
 	FaultHostile:       {name: "hostile message", scheduled: true, lo: 2, hi: 20}, // a real message, changed by a stranger
 
-	FaultHandshake:      {name: "handshake refused", lo: 5, hi: 150}, // at any of its steps
-	FaultDelay:          {name: "message delayed", lo: 5, hi: 150},   // by up to a second, so that others overtake it
+	FaultHandshake:      {name: "handshake refused", lo: 5, hi: 150}, // at any step
+	FaultDelay:          {name: "message delayed", lo: 5, hi: 150},   // by up to a second, so that other messages overtake
 	FaultDoubled:        {name: "notification doubled", lo: 10, hi: 300},
 	FaultCorruptRequest: {name: "request corrupted", lo: 5, hi: 100},
 	FaultCorruptReply:   {name: "reply corrupted", lo: 5, hi: 100},
 	FaultHalfPage:       {name: "page half stored", lo: 5, hi: 100},
 	FaultStall:          {name: "copy stalled", lo: 5, hi: 100}, // or the next submission, for up to seconds
-	// A peer may continue to read pages that it cannot use any more.
+	// A peer may continue to read pages that have become useless.
 	FaultEarly:    {name: "settled while read", lo: 100, hi: 1000},
 	FaultConflict: {name: "conflicting command", lo: 20, hi: 300},
 	FaultRefill:   {name: "pages filled again", lo: 50, hi: 500},
@@ -155,13 +155,13 @@ var faultForms = [FaultKinds]faultForm{
 	// A stranger sends a done message for an offer.
 	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20},
 
-	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // it connects and requests pages without end
+	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // connects and requests pages without end
 
-	FaultUnproven:  {name: "communicator never proven gone", comm: true, lo: 5, hi: 60}, // its process is restarted
+	FaultUnproven:  {name: "communicator never proven gone", comm: true, lo: 5, hi: 60}, // the process is restarted
 	FaultEndStays:  {name: "communicator stays", comm: true, lo: 20, hi: 300},           // at its target
 	FaultGoneEarly: {name: "gone said early", comm: true, lo: 10, hi: 200},
 
-	FaultAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // its process continues, and its memory stays
+	FaultAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // the process continues, and the memory stays
 
 	FaultForeign:  {name: "message in other forms", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
 	FaultRepeated: {name: "field given twice", foreign: true, lo: 5, hi: 60},        // in a request

@@ -200,19 +200,19 @@ type Delays struct {
 // A Job is a request: a sender prefills the request's chunks in batches, and a receiver reads them.
 type Job struct {
 	At      time.Duration `yaml:"at"`
-	Request uint32        `yaml:"request"` // its number, which no other job has
+	Request uint32        `yaml:"request"` // number of the request, which is unique among the jobs
 	From    Node          `yaml:"from"`
 	To      Node          `yaml:"to"`
-	// Keys are the numbers of its chunks. Equal numbers denote the same chunk on all nodes. From KeysOwn on, some
+	// Keys are the numbers of the chunks. Equal numbers denote the same chunk on all nodes. From KeysOwn on, some
 	// numbers denote shorter chunks if they are the last ones.
 	Keys  []uint32 `yaml:"keys,flow"`
 	Batch int      `yaml:"batch"` // chunks in one put
-	// Whole makes its puts the parts of one put: they are given together when the last chunk is filled.
+	// Whole makes the puts the parts of a single put: all are given together when the last chunk is filled.
 	Whole bool `yaml:"whole,omitempty"`
-	Plain bool `yaml:"plain,omitempty"` // its sender is a plain LMCache sender and not a node
-	// PlainTo makes its reader a plain LMCache reader and not a node. The reader reads from the sender.
+	Plain bool `yaml:"plain,omitempty"` // the sender is a plain LMCache sender and not a node
+	// PlainTo makes the reader a plain LMCache reader and not a node. The reader reads from the sender.
 	PlainTo bool `yaml:"plain_to,omitempty"`
-	Early   bool `yaml:"early,omitempty"` // its reader requests the chunks before it is notified
+	Early   bool `yaml:"early,omitempty"` // the reader requests the chunks before the notification
 	// Where offers are kept, readers normally fetch. Take: this reader takes pages, as readers elsewhere do. Prefix: it
 	// fetches the first Prefix chunks separately. Gather: it wants chunks that other requests have brought, and no
 	// sender sends anything for it.

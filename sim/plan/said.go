@@ -25,8 +25,8 @@ func (s Said) With(word string) Said {
 // or "" if nothing is wrong.
 type Word struct {
 	Name  string
-	World func(p *Plan) string         // checks it in a topology; nil: not allowed there
-	Job   func(p *Plan, j *Job) string // checks it in a job; nil: not allowed there
+	World func(p *Plan) string         // checks the word in a topology; nil: not allowed there
+	Job   func(p *Plan, j *Job) string // checks the word in a job; nil: not allowed there
 }
 
 // words holds all words, sorted by name.

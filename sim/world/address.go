@@ -77,7 +77,7 @@ func (w *World) At(a effects.Addr, ch effects.Channel) *Node {
 	}
 	n, second := w.Nodes[i], a.Host != allAddresses().hosts[i]
 	if second != n.Moved && (second || ch == effects.ChannelDone) {
-		return nil // Hellos come to the first one in all lives.
+		return nil // Hellos arrive at the first address in all incarnations.
 	}
 	return n
 }

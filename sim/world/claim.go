@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 )
 
-// claimable decides whether a push is admitted: all of its pages must be granted to it as it states, and no other push
+// claimable decides whether a push is admitted: all of its pages must be granted as stated, and no other push
 // to these pages may be in flight. A push is admitted as a whole or not at all.
 func (g *Grant) claimable(t *Transfer) effects.Code {
 	switch {

@@ -42,15 +42,15 @@ type commLink struct {
 // CommEpoch is the true state of one epoch, whatever its two ends assume.
 type CommEpoch struct {
 	Number  uint64
-	Over    bool // the initiator's hardware touches nothing through it any more
+	Over    bool // the initiator's hardware touches nothing through the epoch any more
 	aborted bool
-	Fenced  bool              // by its initiator: nothing may be submitted on it
-	Heard   bool              // the initiator was notified that the target fenced it
-	Broke   []uint64          // transfers of which a batch failed in it
-	Revoked []effects.GrantID // grants that its accept listed
+	Fenced  bool              // by the initiator: nothing may be submitted any more
+	Heard   bool              // the initiator was notified that the target fenced the epoch
+	Broke   []uint64          // transfers of which a batch failed in the epoch
+	Revoked []effects.GrantID // grants that the accept listed
 	Since   effects.Time      // grants that were given before this count as listed, too
 
-	formed bool // the initiator creates its end, or has created it
+	formed bool // the initiator has begun to create its end
 	meets  bool // the initiator waits for the target's end
 	Up     bool // both ends are formed
 	// Decided is set when the forming has ended, successfully or not.
@@ -71,10 +71,10 @@ func (c *commLink) Reaches(e *CommEpoch) bool { return e.formed && !e.Over && (c
 type CommBatch struct {
 	number uint64
 	Epoch  uint64
-	t      uint64 // id of its transfer
-	first  int    // number of its first pair
+	t      uint64 // id of the transfer
+	first  int    // number of the first pair
 	pairs  int
-	broken bool // its call failed half-way
+	broken bool // the call failed half-way
 }
 
 // Last reports whether the batch is the last batch of its transfer.
@@ -90,7 +90,7 @@ func session(l *Link) (id communicator.SessionID) {
 	return id
 }
 
-// CommRules returns the rules of the communicators. They are so tight that runs reach each of them.
+// CommRules returns the rules of the communicators. The rules are so tight that runs reach each limit.
 func (w *World) CommRules() communicator.Rules {
 	return communicator.Rules{
 		Window: 1 + int(w.Seed%3), Tries: 3, Transfers: 256, Answer: 500 * effects.Millisecond,
@@ -284,7 +284,7 @@ func (l *Link) commSubmit(w *World) {
 			l.runStream(w)
 		}
 		// The initiator reports that its end is gone while its hardware continues. Where the target's end stays, this
-		// report is all the proof there is, and it is trusted; so the fault does not strike there.
+		// report is the only proof and is trusted, so the fault does not strike there.
 		e := c.Epoch(x.Epoch)
 		if !c.mapped && (!e.led || e.gone) && w.Struck(plan.FaultGoneEarly, t.Name, uint64(b.Index)<<16|x.Epoch) {
 			e.lied = true

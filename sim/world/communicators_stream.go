@@ -71,7 +71,7 @@ func (l *Link) nextStep(w *World, b CommBatch, step int) {
 func (l *Link) streamStep(w *World, number uint64, step int) {
 	c := l.Comm
 	if len(c.Stream) == 0 || c.Stream[0].number != number {
-		return // Its epoch is over.
+		return // The epoch is over.
 	}
 	b := c.Stream[0]
 	e, t := c.Epoch(b.Epoch), w.Transfers[b.t-1]
@@ -93,7 +93,7 @@ func (l *Link) streamStep(w *World, number uint64, step int) {
 	}
 	switch last := step+1 == 2*b.pairs; {
 	case b.broken:
-		c.halted = true // Its call has failed: what the call had begun ends here without a report.
+		c.halted = true // The call has failed: what the call had begun ends here without a report.
 	case blocked:
 		c.halted = true
 		e.breaks(t)

@@ -20,10 +20,10 @@ type Conn struct {
 	Life    uint32 // incarnation of the client
 	Channel effects.Channel
 	Server  int32  // plan.Nobody: no node has that address
-	Host    string `snap:"skip"` // by which the client addressed it
-	known   uint32 // the server's incarnation that last received from it; 0 also if none
+	Host    string `snap:"skip"` // by which the client addressed the server
+	known   uint32 // the server's incarnation that last received from the client; 0 also if none
 	Closed  bool
-	Dead    bool  // nothing arrives on it any more, except for Adrift
+	Dead    bool  // nothing arrives any more, except for Adrift
 	Up      bool  `snap:"skip"` // the client was notified that it is open
 	Told    int64 `snap:"skip"` // when the client was notified whether it is open; 0: not yet
 	Window  uint16

@@ -72,7 +72,7 @@ func (n *Node) event(w *World, d Delivery) {
 		if d.A != 0 {
 			l := w.Links[d.A-1]
 			if l.Dropped && n.draw(w, draw.Mailbox).Permille(500) {
-				return // Else it was in the mailbox when the machine sent Drop.
+				return // Otherwise the notification was in the mailbox when the machine emitted Drop.
 			}
 			peer = l.Peer
 			l.Told = true

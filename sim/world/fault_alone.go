@@ -21,9 +21,9 @@ type afterlife uint8
 
 const (
 	afterNothing afterlife = iota // the rank is running, or its whole process has died
-	afterServed                   // its planes still run
-	afterMapped                   // the planes are closed; accesses that peers submitted before may still reach it
-	afterKept                     // nothing can reach it any more
+	afterServed                   // the planes of the rank still run
+	afterMapped                   // the planes are closed; accesses that peers submitted before may still arrive
+	afterKept                     // nothing can reach the pool any more
 )
 
 // served reports whether the threads of a plane still carry out operations on p.
@@ -39,8 +39,8 @@ func (p *Pool) Remains() bool { return p.Alive() || p.after != afterNothing }
 type Carelessness uint8
 
 const (
-	MemoryGivenOn  Carelessness = iota + 1 // the rank that takes its place uses its memory
-	PeersUntold                            // its connections and links do not end
+	MemoryGivenOn  Carelessness = iota + 1 // the next rank uses the memory of the failed rank
+	PeersUntold                            // the connections and links do not end
 	MemoryBackSoon                         // the engine gets back at once what it filled
 )
 
@@ -67,7 +67,7 @@ func (n *Node) failAlone(w *World) {
 // longer deliver what they still read for the rank's transfers.
 func (p *Pool) shut(w *World) {
 	if p.after != afterServed {
-		return // Its device is lost: nothing will ever prove that the mapping is destroyed.
+		return
 	}
 	n := p.Node
 	w.Journal.Note(w.Now, KindShut, n.ID, uint64(p.Life), 0, 0)
@@ -85,7 +85,7 @@ func (p *Pool) shut(w *World) {
 	if w.Setting.Leased {
 		switch d = d.Again(); {
 		case d.Permille(250):
-			return // Its device is lost: nothing proves that the mapping is gone, ever.
+			return // The device is lost: nothing will ever prove that the mapping is destroyed.
 		case d.Again().Permille(400):
 			gone = d.Again().Again().Span(0, 3*effects.Second)
 		}

@@ -6,13 +6,13 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A wall lets no message pass between one node and all others during its time. If it flaps, it stands only during every
-// other interval of its time.
+// A wall lets no message pass between a node and all other nodes during its time. If it flaps, it stands only during
+// every other interval of its time.
 type wall struct {
 	node        int32
-	in, out     bool // the directions that it blocks
+	in, out     bool // the blocked directions
 	from, until int64
-	flap        int64 // length of the intervals; 0: it stands throughout
+	flap        int64 // length of the intervals; 0: the wall stands throughout
 }
 
 // heldUntil returns the instant at which a message from one node to another can pass, or 0 if it can pass now.
@@ -130,7 +130,7 @@ func (n *Node) drag(w *World) {
 // overheardMax is the number of newest messages that strangers know.
 const overheardMax = 64
 
-// Overhear keeps a message for strangers that change it and send it again.
+// Overhear keeps a message for strangers, which change and repeat messages.
 func (w *World) Overhear(body []byte) {
 	if !w.hostile {
 		return

@@ -113,7 +113,7 @@ func (n *Node) unmap(w *World, id effects.GrantID) {
 	}
 }
 
-// Bearer reports whether the grant is a bearer grant, which any peer that knows it may use.
+// Bearer reports whether the grant is a bearer grant, which any peer that knows the grant may use.
 func (g *Grant) Bearer() bool { return g != nil && g.Peer == effects.Incarnation{} }
 
 // Open reports whether stores under the grant are still allowed.

@@ -85,7 +85,7 @@ type (
 		Code     effects.Code
 		Settled  bool
 	}
-	// TransferSettled: a transfer touches no page any more, and its machine is about to be notified of that, possibly
+	// TransferSettled: a transfer touches no page any more, and its machine is about to be notified, possibly
 	// together with TransferDone.
 	TransferSettled struct {
 		Transfer *Transfer

@@ -111,7 +111,7 @@ const (
 	KindItem
 	// Actions of engines in processes of their own, and what reaches their agents.
 	KindAttached
-	KindStoreIn // an effect; it is not among the effects above because it was added later
+	KindStoreIn // an effect that was added later than the effects above
 	kinds
 )
 

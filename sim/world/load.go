@@ -43,7 +43,7 @@ func (t *Transfer) loadHalf(w *World, pair, half int) {
 		t.fetchHalf(pair, half)
 	}
 	if half == 0 {
-		return // More is in flight, or will be.
+		return
 	}
 	t.Flying--
 	if !blocked {
@@ -54,7 +54,7 @@ func (t *Transfer) loadHalf(w *World, pair, half int) {
 	after := draw.Hash(w.Seed, draw.Ack, uint64(t.Name), uint64(pair)).Heavy(w.Setting.Net / 2)
 	switch {
 	case t.Flying > 0 || t.stored < len(t.Pairs) && t.stop == effects.OK:
-		return // More is under way, or will be.
+		return // More is in flight, or will be.
 	case t.stored == len(t.Pairs):
 		t.Ended = true
 		t.conclude(w, effects.OK, after)

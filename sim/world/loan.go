@@ -13,11 +13,11 @@ type loan struct {
 	Began   effects.Time   // on the owner's clock
 	Held    []Stamp        // the first stamp of each page at that time
 	Said    bool           // the reader has sent the done message
-	Came    int            // number of times that it was offered to the reader
+	Came    int            // number of offers to the reader
 	Words   int            // number of done messages that a transport accepted
 	Asked   bool           // a peer requested the pages; no command put them
-	Kept    bool           // the reader has reported that it keeps the offer for later
-	Late    bool           // the reader refused the offer because it arrived too late
+	Kept    bool           // the reader has reported that the offer is kept for later
+	Late    bool           // the reader refused the offer as too late
 	Heard   bool           // the owner's machine has received the done message
 	Revoked bool           // the owner's machine was notified of the revocation
 }

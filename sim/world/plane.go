@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Parts is the number of stamps in a page, one for each token of a chunk. A copy moves half of them at a time, so that
-// torn pages become visible.
+// Parts is the number of stamps in a page, one for each token of a chunk. A copy moves half of the stamps at a time, so
+// that torn pages become visible.
 const Parts = 4
 
 // Stamp identifies the content of a part of a page: the key, the fill that stored it, and the number of the part.
@@ -36,14 +36,14 @@ type Page struct {
 	Last     effects.Generation  // the highest generation ever granted or delivered
 	Writers  int                 // number of transfers' accesses that may still store here
 	Readers  int                 // number of transfers' accesses that may still read here
-	Scatters int                 // number of scatters in which the engine's device code uses it
-	Chunk    effects.Generation  // the generation in which it was taken for a chunk
-	Trusted  effects.GrantID     // the bearer grant because of which its content is trusted
-	Whole    effects.GrantID     // the bearer grant under which all of it was stored
-	Reserved effects.Ticket      // the Reserve by which the engine holds it
-	Pins     int                 // number of Gets by which the engine holds it
+	Scatters int                 // number of scatters that read the page
+	Chunk    effects.Generation  // the generation in which the page was taken for a chunk
+	Trusted  effects.GrantID     // the bearer grant because of which the content is trusted
+	Whole    effects.GrantID     // the bearer grant under which the whole page was stored
+	Reserved effects.Ticket      // the Reserve by which the engine holds the page
+	Pins     int                 // number of Gets by which the engine holds the page
 	held     bool                `snap:"skip"` // counted as in use
-	Fill     fillState           // state of the read that filled it
+	Fill     fillState           // state of the read that filled the page
 }
 
 // Pool is the memory of one incarnation of a node. Transfers keep a pointer to it, because memory that a peer has
@@ -102,10 +102,10 @@ type Link struct {
 	Peer     effects.Incarnation
 	Us       effects.Incarnation // the name by which that peer knows the importing node
 	Target   *Pool
-	Dropped  bool // the importing node has dropped it
-	Lost     bool // it is lost, and its owner was notified or will be
-	Given    bool // its machine was notified that it is imported
-	Told     bool // its machine was notified of the loss: it must not use the link again, and must drop it
+	Dropped  bool // the importing node has dropped the link
+	Lost     bool // the link is lost, and the importing node was notified or will be
+	Given    bool // the machine was notified of the import
+	Told     bool // the machine was notified of the loss, and must only drop the link from then on
 	Comm     *commLink
 	draws    uint64 `snap:"skip"` // number of draws for its communicators
 }
@@ -131,12 +131,12 @@ type Transfer struct {
 	Pairs     []effects.Pair
 	Gather    effects.Gather // of a push: the layers from which each page is put together
 	NotAfter  effects.Time
-	Since     effects.Time // its grant is no older, according to its machine
-	Read      bool         // it loads the remote pages into the local pages
+	Since     effects.Time // the grant is no older, according to the machine
+	Read      bool         // loads the remote pages into the local pages
 	Local     *Pool        // the initiator's
 	Remote    *Pool        // the pool of the node that granted the pages
 	Asked     bool         // the copying thread has begun
-	submitted bool         // it has left the queue of the initiator's driver
+	submitted bool         // has left the queue of the initiator's driver
 	Ended     bool         // no further access will be made
 	stop      effects.Code
 	Writing   []int // leased: pairs that the hardware may still store
@@ -145,15 +145,15 @@ type Transfer struct {
 	Landed    []effects.Page
 	landing   landingState
 	holding   *Grant
-	Under     *Grant // of a read: its lease, as long as it can be looked up
+	Under     *Grant // of a read: the lease, as long as a record of it exists
 	served    bool   // the owner sends the bytes of the read; otherwise the reader copies by itself
 	copying   bool   // a read that is in the middle of a page
 	Reported  bool   // TransferDone was queued
 	// Early: the transfer's permit was withdrawn, and the transfer was reported as settled, while the owner may still
 	// read. Invariant: what is read from then on cannot be delivered (M3).
 	Early   bool
-	Settled bool // TransferDone or Settled has reported that it is settled
-	Reading bool // until its initiator is notified of the end: nothing else may use its local pages
+	Settled bool // TransferDone or Settled has reported the transfer as settled
+	Reading bool // until the initiator is notified of the end: nothing else may use the local pages
 }
 
 // importPeer carries out an [effects.Import].

@@ -62,7 +62,7 @@ func (t *Transfer) copier() *Node {
 	return t.Remote.Node
 }
 
-// readable decides whether a read is admitted: all of its pages must be leased to it as it states.
+// readable decides whether a read is admitted: all of its pages must be leased as stated.
 func (t *Transfer) readable() effects.Code {
 	g := t.Under
 	switch {

@@ -12,7 +12,7 @@ type Device struct {
 	Corr  effects.Corr `snap:"skip"` // of the scatter in flight; 0: none
 	First uint32
 	Pages []effects.Page
-	Got   uint32 // number of chunks that it has read, complete and in order
+	Got   uint32 // number of chunks read, complete and in order
 }
 
 // scatter carries out an [effects.Scatter]. The engine's device code takes the chunks, which needs some time and may

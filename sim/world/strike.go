@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// ruling is the plan's decision about one strike, which replaces the draw.
+// ruling is the plan's decision about a strike, which replaces the draw.
 type ruling struct {
 	happens bool
 	asked   bool // the occasion of the strike came
@@ -15,7 +15,7 @@ type ruling struct {
 
 // Strikes reports whether a fault happens now, and counts the fault if it does. Every fault that is drawn during the
 // run passes through Strikes, so that a plan can record, suppress and force strikes. The returned draw decides further
-// details of the fault. It is the same whether the strike was drawn or forced.
+// details of the fault. This draw is the same whether the strike was drawn or forced.
 func (w *World) Strikes(f plan.Fault, about plan.Subject, nth uint64) (draw.Of, bool) {
 	if w.Healed {
 		return 0, false

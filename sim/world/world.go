@@ -350,7 +350,7 @@ func (w *World) Tick(n *Node) {
 		return
 	}
 	if n.TickAt != 0 && (n.TickAt <= w.Now || n.Shows(n.TickAt-1) < t) {
-		return // It comes no later than it must.
+		return // The outstanding tick comes no later than the deadline.
 	}
 	at := max(n.When(t), w.Now)
 	late := effects.Duration(0)
