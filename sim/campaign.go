@@ -26,9 +26,9 @@ type CampaignOptions struct {
 	Progress func(*Result)
 }
 
-// Campaign runs many seeds and returns their summary. It continues after a failure, so that the summary counts all
-// failures. When ctx ends, it returns the summary of the seeds run so far, without an error. It returns an error only
-// if the options cannot be run. The required memory does not grow with the number of seeds.
+// Campaign runs many seeds and returns their summary. Campaign continues after a failure, so that the summary counts
+// all failures. When ctx ends, it returns the summary of the seeds run so far, without an error. Campaign returns an
+// error only if the options cannot be run. The required memory does not grow with the number of seeds.
 func Campaign(ctx context.Context, o CampaignOptions) (Summary, error) {
 	if err := CheckProfile(ProfileOf(0, o.Profile)); err != nil {
 		return Summary{}, err
@@ -79,7 +79,7 @@ func (o *CampaignOptions) work(ctx context.Context, next *atomic.Uint64) ending 
 	return e
 }
 
-// run runs one seed and uses the memory of the given coverage for the result.
+// run runs a seed and uses the memory of the given coverage for the result.
 func (o *CampaignOptions) run(seed uint64, coverage Coverage) (Result, error) {
 	options := Options{
 		Seed: seed, Profile: ProfileOf(seed, o.Profile), System: o.System, Oracles: o.Oracles, coverage: coverage,

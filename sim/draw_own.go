@@ -189,7 +189,7 @@ func drawClocks(p *plan.Plan, who *cast) {
 // because these nodes have fewer kinds of faults than ranks have.
 const ownSwarm = 500
 
-// drawsOf returns the draws of one system in a plan.
+// drawsOf returns the draws of a system in a plan.
 func drawsOf(p *plan.Plan, s *System, who *cast) Draws {
 	d := Draws{seed: p.Seed, name: named64(s.Name), until: p.FaultsEnd}
 	var count int
@@ -200,7 +200,7 @@ func drawsOf(p *plan.Plan, s *System, who *cast) Draws {
 	return d
 }
 
-// drawFaults draws the scheduled faults of the nodes of one system.
+// drawFaults draws the scheduled faults of the nodes of a system.
 func drawFaults(p *plan.Plan, d Draws, who *cast) {
 	var listen []int
 	for i := range d.names {

@@ -82,7 +82,7 @@ func CheckProfile(profile string) error {
 	return systems.CheckProfile(profile)
 }
 
-// Expand draws the plan of a seed: see [systems.Expand]. It returns an error if the profile does not exist.
+// Expand draws the plan of a seed: see [systems.Expand]. Expand returns an error if the profile does not exist.
 func Expand(seed uint64, profile string) (plan.Plan, error) {
 	return (*System)(nil).named(profile).Expand(seed, profile)
 }

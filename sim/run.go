@@ -23,7 +23,7 @@ type Options struct {
 	coverage Coverage           // of an earlier run, to use its memory again; nil: none
 }
 
-// Run runs one seed, or one plan, until the run is over or the first promise is broken. It returns an error only if the
+// Run runs a seed or a plan until the run is over or the first promise is broken. Run returns an error only if the
 // options cannot be run; a broken promise is reported in the result's Failure.
 func Run(o Options) (Result, error) {
 	p := o.Plan
@@ -67,7 +67,7 @@ func Run(o Options) (Result, error) {
 	return r, nil
 }
 
-// Explain runs a seed that failed once more with a recorder. It returns the failure with its explanation, and the
+// Explain runs a seed that failed once more with a recorder. Explain returns the failure with its explanation, and the
 // trace. The title of the trace is the command that repeats f. If the run does not fail with the same property, Explain
 // returns f unchanged and a nil trace.
 func Explain(f *Failure, o Options) (*Failure, *trace.Trace) {

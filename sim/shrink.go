@@ -28,10 +28,10 @@ type Shrunk struct {
 	Cut     bool     // the limit of runs or the context ended the search early
 }
 
-// Shrink reduces a plan that breaks a property, as long as the plan still breaks the same property. It first removes
-// whole nodes, jobs and faults, then parts of them, then unusual numbers. When ctx ends, it returns the best plan found
-// so far. It returns an error if the plan cannot be run. If the plan breaks no promise, Shrink returns the plan
-// unchanged with a nil Failure.
+// Shrink reduces a plan that breaks a property, as long as the plan still breaks the same property. Shrink first
+// removes whole nodes, jobs and faults, then parts of them, then unusual numbers. When ctx ends, it returns the best
+// plan found so far. Shrink returns an error if the plan cannot be run. If the plan breaks no promise, Shrink returns
+// the plan unchanged with a nil Failure.
 func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
 	o.System = o.System.named(p.System)
 	if o.Runs == 0 {
@@ -70,7 +70,7 @@ type shrinker struct {
 // spent reports whether the limit of runs is reached or the context has ended.
 func (s *shrinker) spent() bool { return s.runs >= s.o.Runs || s.ctx.Err() != nil }
 
-// try runs a candidate and keeps it if it breaks the same property. It rejects a candidate that cannot be run.
+// try runs a candidate and keeps it if it breaks the same property. try rejects a candidate that cannot be run.
 func (s *shrinker) try(p plan.Plan) bool {
 	if s.spent() || s.o.System.Check(&p) != nil {
 		return false

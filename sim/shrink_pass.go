@@ -25,7 +25,7 @@ func dropKeys(s *shrinker) {
 	}
 }
 
-// dropNodes removes one node and everything that refers to it. The other nodes get new numbers and therefore different
+// dropNodes removes a node and everything that refers to it. The other nodes get new numbers and therefore different
 // draws, so a few seeds are tried for each node.
 func dropNodes(s *shrinker) {
 	for n := s.best.NodeCount() - 1; n >= 0; n-- {

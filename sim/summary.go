@@ -52,7 +52,7 @@ func newSummary(profile string) Summary {
 	return Summary{Profile: profile, Faults: map[string]uint64{}, Properties: map[string]uint64{}}
 }
 
-// add adds the result of one run.
+// add adds the result of a run.
 func (s *Summary) add(r *Result) {
 	s.Seeds++
 	s.Steps += r.Steps

@@ -222,8 +222,8 @@ func (w *trial) overdueOwn() {
 	}
 }
 
-// legibleTo returns the function that distinguishes messages of a connection from garbage. It returns nil if nothing
-// can make that distinction.
+// legibleTo returns the function that distinguishes messages of a connection from garbage. legibleTo returns nil if
+// nothing can make that distinction.
 func (w *trial) legibleTo(c *world.Conn) func([]byte) bool {
 	for _, at := range [...]int32{c.Client, c.Server} {
 		if at >= 0 && w.Nodes[at].User {

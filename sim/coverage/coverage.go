@@ -121,8 +121,8 @@ func (c *Coverage) Counts(section string) map[string]uint64 {
 // MarshalJSON writes the counts by name.
 func (c Coverage) MarshalJSON() ([]byte, error) { return json.Marshal(c.Counts("")) }
 
-// UnmarshalJSON reads counts. It returns an error for a name that this program does not count, because such counts come
-// from another version, in which they have other meanings.
+// UnmarshalJSON reads counts. UnmarshalJSON returns an error for a name that this program does not count, because such
+// counts come from another version, in which they have other meanings.
 func (c *Coverage) UnmarshalJSON(text []byte) error {
 	var counts map[string]uint64
 	if err := json.Unmarshal(text, &counts); err != nil {

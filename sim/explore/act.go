@@ -5,7 +5,7 @@ import "github.com/kvferry/kvferry/sim/world"
 // The acts of a scope happen one after another, so that orders between events of two acts are not tried. What matters
 // is often how a later act begins, not how the world reached that state.
 
-// nextAct returns the next act: the first act of which no job has begun. It returns 0 if there is none.
+// nextAct returns the next act: the first act of which no job has begun. nextAct returns 0 if there is none.
 func (b *branch) nextAct(s *Scope) (next int) {
 	for i := range s.Jobs {
 		if act := s.Jobs[i].Act; act > 0 && (next == 0 || act < next) && !b.begun(s, act) {

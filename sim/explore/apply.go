@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// apply makes the choice. It returns false if the choice does not exist after all, because the step has fewer effects,
-// or because the fault has no occasion in it.
+// apply makes the choice. apply returns false if the choice does not exist after all, because the step has fewer
+// effects, or because the fault has no occasion in it.
 func (b *branch) apply(s *Scope, c choice) bool {
 	w := b.w
 	if c.fault() {
@@ -65,7 +65,7 @@ func (b *branch) apply(s *Scope, c choice) bool {
 	return true
 }
 
-// deliver carries out one delivery. What an engine or the proxy does between two waits needs no separate choice: for
+// deliver carries out a delivery. What an engine or the proxy does between two waits needs no separate choice: for
 // all others it makes no difference whether the action happens later, or happens now and is noticed later. The
 // resulting command is therefore carried out at once, unless other deliveries are ahead of it in its channel.
 func (b *branch) deliver(c choice) {

@@ -54,7 +54,7 @@ func (c choice) fault() bool { return c.move >= moveStrike }
 
 // channelOf returns a number for the channel in which a delivery keeps its order, as the real transports and planes do:
 // the completions of a node's data plane, an engine's commands, what a client's transport reports, the two stores of a
-// page. It returns 0 for a delivery that may overtake all others.
+// page. channelOf returns 0 for a delivery that may overtake all others.
 func channelOf(w *world.World, d *world.Delivery) uint64 {
 	const plane, mailbox, notice, store, words, batches = 1 << 56, 2 << 56, 3 << 56, 4 << 56, 5 << 56, 6 << 56
 	node := uint64(uint32(d.Node))

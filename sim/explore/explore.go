@@ -31,9 +31,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Explore tries every order in which things can happen in a scope. It searches depth first, clones the situation for
-// each choice, and continues only from situations that it has not met before. In each situation the same oracles judge
-// as in a campaign. Where nothing can happen any more, every command must have ended, nothing may be left, and a
+// Explore tries every order in which things can happen in a scope. Explore searches depth first, clones the situation
+// for each choice, and continues only from situations that it has not met before. In each situation the same oracles
+// judge as in a campaign. Where nothing can happen any more, every command must have ended, nothing may be left, and a
 // further transfer must succeed. Explore returns an error if the scope cannot be run; a broken promise is returned as
 // the Violation.
 //

@@ -226,7 +226,7 @@ func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
 	h.Word(total)
 }
 
-// delivery hashes one delivery. Its numbers are replaced by the names of what they refer to.
+// delivery hashes a delivery. Its numbers are replaced by the names of what they refer to.
 func (s *shape) delivery(h *snapshot.Hasher, d *world.Delivery) {
 	h.Word(uint64(d.Kind)<<48 | uint64(uint16(d.Node))<<32 | uint64(d.Life))
 	h.Bytes(d.Body)

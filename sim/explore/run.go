@@ -41,7 +41,7 @@ type Run interface {
 	Harms(how string) []world.Delivery
 	// Leave asks a node to drain.
 	Leave(n *world.Node, patience effects.Duration, twice bool)
-	// Wanted returns the kind of a command in one word.
+	// Wanted returns the kind of a command as a word.
 	Wanted(t effects.Ticket) string
 	// Ticket returns a name of a command that is the same in every history.
 	Ticket(t effects.Ticket) uint64

@@ -15,7 +15,7 @@ var judgements []struct{ property, of string }
 
 // NewCheck registers a check. Property is the property of docs/safety.md that is broken when the check fails, and of
 // describes what the check judges. NewCheck may only be called to initialize package variables; no check may be added
-// later. It panics if there are more than [ChecksMax] checks.
+// later. NewCheck panics if there are more than [ChecksMax] checks.
 func NewCheck(property, of string) Check {
 	if len(judgements) == ChecksMax {
 		panic("BUG: more checks than the coverage has room for")

@@ -13,7 +13,7 @@ import (
 type Oracle struct {
 	// Name identifies the oracle in failures. It is not the name of a property in docs/safety.md.
 	Name string
-	// Promise states the promise in one sentence.
+	// Promise states the promise in a sentence.
 	Promise string
 	begin   func() State
 	parts   []part
@@ -26,7 +26,7 @@ type part struct {
 	hears  []subscription
 }
 
-// State is the memory of an oracle in one run. Its dynamic type is *S, where S is the type parameter of [Of].
+// State is the memory of an oracle in a run. Its dynamic type is *S, where S is the type parameter of [Of].
 type State any
 
 // Of creates an oracle whose memory in each run is an S. A run starts with the zero value of S. S must be a plain tree:

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Panel holds the oracles of one run. Everything that happens in the run is reported to the panel, which passes each
+// A Panel holds the oracles of a run. Everything that happens in the run is reported to the panel, which passes each
 // report to the oracles that subscribed to its kind, in the order of their seats. The panel stops at the first broken
 // promise. The zero value is a panel without oracles. A report costs an indirect call for each subscriber and allocates
 // nothing.
@@ -20,7 +20,7 @@ type Panel struct {
 	over     bool     `snap:"share"` // a promise is broken; nothing more is passed on
 }
 
-// A Seat assigns an oracle to the nodes of one system and to all ranks.
+// A Seat assigns an oracle to the nodes of a system and to all ranks.
 type Seat struct {
 	Oracle *Oracle
 	// System is the name of the system, or [Everywhere] for all nodes.
@@ -146,7 +146,7 @@ func (p *Panel) reportAny(node int32, e any) {
 // identity returns a number that is unique to the type. It is a faster map key than a [reflect.Type].
 func identity(t reflect.Type) uintptr { return reflect.ValueOf(t).Pointer() }
 
-// A subscription adds a row of a table to the audience of one kind of report.
+// A subscription adds a row of a table to the audience of a kind of report.
 type subscription interface{ join(t *Table, row int32) }
 
 // A subscriber is a subscription to reports of type E.

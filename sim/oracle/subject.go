@@ -7,8 +7,8 @@
 //
 // An oracle may rely on the following:
 //
-//   - The oracle receives each event just before a machine is given the event, and each effect just before the effect is
-//     carried out, in the order of the run.
+//   - The oracle receives each event just before a machine is given the event, and each effect just before the effect
+//     is carried out, in the order of the run.
 //   - The memory belongs to the oracle alone. The memory is empty at the start of each run, and it is cloned together
 //     with the world when small worlds are explored.
 //   - The first oracle that fails stops the run.

@@ -24,7 +24,7 @@ const (
 var replyForms = []string{"ascend", "sync", "async-1", "async-2"}
 
 // Check returns an error that describes everything that is wrong with a plan: the field, its value and the values that
-// are allowed. It returns nil if the plan can be run.
+// are allowed. Check returns nil if the plan can be run.
 func (p *Plan) Check() error {
 	c := checker{}
 	if p.Version != Version {

@@ -53,7 +53,7 @@ func (p *Plan) mostNodes() int {
 	return NodesMax
 }
 
-// MarshalYAML writes an item on one line.
+// MarshalYAML writes an item on a single line.
 func (x Item) MarshalYAML() (any, error) {
 	type plain Item
 	return oneLine(plain(x))

@@ -107,8 +107,8 @@ func (m Moment) String() string {
 	return "before " + MomentNames[m.Effect]
 }
 
-// ParseMoment parses a moment such as "before Transfer" or "after any". The empty text is the zero Moment. It reports
-// false if the text is not a moment.
+// ParseMoment parses a moment such as "before Transfer" or "after any". The empty text is the zero Moment. ParseMoment
+// reports false if the text is not a moment.
 func ParseMoment(text string) (Moment, bool) {
 	if text == "" {
 		return Moment{}, true

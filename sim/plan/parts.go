@@ -49,8 +49,8 @@ func (p *Plan) Clone() Plan {
 	return c
 }
 
-// Without removes a node and everything that refers to it. It reports false, and changes nothing, if no other node with
-// the same role would be left.
+// Without removes a node and everything that refers to it. Without reports false, and changes nothing, if no other node
+// with the same role would be left.
 func (p *Plan) Without(node int32) bool {
 	t := p.Topology
 	if p.Sends(Node(node)) {

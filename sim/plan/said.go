@@ -32,8 +32,8 @@ type Word struct {
 // words holds all words, sorted by name.
 var words []Word
 
-// NewWord registers a word. It may only be called to initialize package variables. It panics if the word is already
-// registered.
+// NewWord registers a word. NewWord may only be called to initialize package variables. NewWord panics if the word is
+// already registered.
 func NewWord(w Word) string {
 	at, there := find(w.Name)
 	if there || w.Name == "" {

@@ -69,7 +69,7 @@ func numberIn(four, ordinal Subject, bits uint) (number uint8, nth uint32) {
 	return uint8(ordinal >> (bits - 8)), uint32(ordinal & (1<<(bits-8) - 1))
 }
 
-// AboutNode names one incarnation of a node.
+// AboutNode names an incarnation of a node.
 func AboutNode(node int32, life uint32) Subject {
 	return SubjectNode | Subject(uint8(node))<<32 | Subject(life)
 }
@@ -150,7 +150,7 @@ func (s *Subject) UnmarshalText(text []byte) error {
 		text)
 }
 
-// ParseSubject parses a name. It reports false if the text is not a name of a subject.
+// ParseSubject parses a name. ParseSubject reports false if the text is not a name of a subject.
 func ParseSubject(text string) (Subject, bool) {
 	head, tail, counted := strings.Cut(text, " ")
 	kind, nthText, hasNth := strings.Cut(tail, "#")
@@ -210,7 +210,8 @@ func ParseNode(text string) (int32, bool) {
 	return int32(n), ok && err == nil
 }
 
-// renumbered returns the subject with the new numbers of its nodes. It reports false if one of the nodes was removed.
+// renumbered returns the subject with the new numbers of its nodes. renumbered reports false if one of the nodes was
+// removed.
 func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok bool) {
 	move := func(shift uint) bool {
 		n := int32(int8(s >> shift))
@@ -234,7 +235,7 @@ func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok boo
 	return s, ok
 }
 
-// Request returns the request of a command's subject. It reports false for other subjects.
+// Request returns the request of a command's subject. Request reports false for other subjects.
 func (s Subject) Request() (uint32, bool) {
 	return uint32(s>>32) & 0xFFFFFF, s.Sort() == SubjectCommand
 }

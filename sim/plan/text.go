@@ -106,7 +106,7 @@ func valueOf(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// Write writes the plan to a file and creates the folder if necessary. It replaces an existing file only if the file
+// Write writes the plan to a file and creates the folder if necessary. Write replaces an existing file only if the file
 // contains a plan.
 func (p *Plan) Write(path string) error {
 	text, err := p.Text()
@@ -153,19 +153,19 @@ func (n *Node) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalYAML writes a job on one line.
+// MarshalYAML writes a job on a single line.
 func (j Job) MarshalYAML() (any, error) {
 	type plain Job
 	return oneLine(plain(j))
 }
 
-// MarshalYAML writes a fault on one line.
+// MarshalYAML writes a fault on a single line.
 func (s Scheduled) MarshalYAML() (any, error) {
 	type plain Scheduled
 	return oneLine(plain(s))
 }
 
-// MarshalYAML writes a strike on one line.
+// MarshalYAML writes a strike on a single line.
 func (s Strike) MarshalYAML() (any, error) {
 	type plain Strike
 	return oneLine(plain(s))

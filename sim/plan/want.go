@@ -35,8 +35,8 @@ var wantNames = [Wants]string{"none", "reserve", "put", "release", "abort", "get
 // wantSends records which of the kinds of systems concern pages that an engine fills.
 var wantSends [Wants]bool
 
-// NewWant names a kind of command of one system. Draws depend on its number, which therefore must never change. NewWant
-// may only be called to initialize package variables. It panics if the number or the range is already used.
+// NewWant names a kind of command of a system. Draws depend on its number, which therefore must never change. NewWant
+// may only be called to initialize package variables. NewWant panics if the number or the range is already used.
 func NewWant(number uint8, name string, ofSender bool) Want {
 	if number < uint8(wantsHere) || int(number) >= Wants || wantNames[number] != "" {
 		panic(fmt.Sprintf("BUG: commands %q have number %d: give one of their own from %d to %d", name, number, wantsHere,

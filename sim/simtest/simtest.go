@@ -67,8 +67,8 @@ type Case struct {
 	ShrinkRuns int
 }
 
-// Check runs the case on all cores and fails t if any seed breaks a promise. It reports the failure of the lowest such
-// seed.
+// Check runs the case on all cores and fails t if any seed breaks a promise. Check reports the failure of the lowest
+// such seed.
 func Check(t testing.TB, c Case) {
 	t.Helper()
 	if one := os.Getenv(Replay); one != "" {
@@ -139,7 +139,7 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 // pattern returns the argument of -run for one test.
 func pattern(name string) string { return "^" + strings.ReplaceAll(name, "/", "$/^") + "$" }
 
-// replay runs one seed or one plan.
+// replay runs a single seed or plan.
 func (c *Case) replay(t testing.TB, one string) {
 	t.Helper()
 	var p sim.Plan

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Carry carries out one effect as effects.Effect requires of a driver, and returns its kind.
+// Carry carries out an effect as effects.Effect requires of a driver, and returns its kind.
 func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 	note := func(k Kind, a, b, c uint64) { w.Journal.Note(w.Now, k, n.ID, a, b, c) }
 	if n.User && !planeless(e) {

@@ -15,7 +15,7 @@ import (
 // a communicator, which can be ended only as a whole. The machines of fsm/communicator make the decisions. These files
 // model their driver, as in runtime/hccl, and the hardware, which nothing can observe.
 
-// commLink is the initiator's end of one import.
+// commLink is the initiator's end of an import.
 type commLink struct {
 	M      communicator.Initiator
 	out    communicator.Out `snap:"scratch"`
@@ -39,7 +39,7 @@ type commLink struct {
 	said, heard, ends int64 `snap:"skip"`
 }
 
-// CommEpoch is the true state of one epoch, whatever its two ends assume.
+// CommEpoch is the true state of an epoch, whatever its two ends assume.
 type CommEpoch struct {
 	Number  uint64
 	Over    bool // the initiator's hardware touches nothing through the epoch any more

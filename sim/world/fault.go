@@ -15,7 +15,7 @@ type Trap struct {
 	alone bool // the rank fails alone instead of crashing the process
 }
 
-// sprung reports whether e springs the trap, which must be set. It counts down Skip.
+// sprung reports whether e springs the trap, which must be set. sprung counts down Skip.
 func (t *Trap) sprung(e effects.Effect) bool {
 	if t.Effect != plan.EffectAny && t.Effect != plan.KindOf(e) {
 		return false

@@ -101,7 +101,7 @@ func (t *Transfer) copyHalf(w *World, i, half int) {
 	}
 }
 
-// moveHalf moves the part of one half that the page's length covers.
+// moveHalf moves the part of a half that the page's length covers.
 func (t *Transfer) moveHalf(w *World, i, half int) {
 	p := t.Pairs[i]
 	if t.Gather.Layers > 0 {

@@ -4,7 +4,7 @@ import "github.com/kvferry/kvferry/effects"
 
 // A push may assemble a page from several source pages, each of which holds a layer of a chunk. A layer has the stamps
 // of its chunk, with the number of the layer in the lowest digits of the fill (LayerOf). The assembled page has the
-// stamps of the chunk. If the layers are not those of one chunk in order, the assembled page has the stamps of foreign
+// stamps of the chunk. If the layers are not the layers of the same chunk in order, the assembled page has the stamps of foreign
 // content.
 
 // layersMost is the number of layers that a fill can distinguish.
@@ -21,7 +21,7 @@ func (t *Transfer) Sources(i int) []effects.Page {
 	return []effects.Page{t.Pairs[i].Local}
 }
 
-// gatherHalf moves the part of one half that the pages' length covers.
+// gatherHalf moves the part of a half that the pages' length covers.
 func (t *Transfer) gatherHalf(i, half int) {
 	p := t.Pairs[i]
 	dst := &t.Remote.Pages[p.Remote.Index]

@@ -60,7 +60,7 @@ type Node struct {
 	events scratch `snap:"scratch"`
 }
 
-// Memory describes the pages of one incarnation of a node. Pool contains the engine's pages, then the arena, then the
+// Memory describes the pages of an incarnation of a node. Pool contains the engine's pages, then the arena, then the
 // pages of the second pool.
 type Memory struct {
 	Pool   *Pool `snap:"whole"`
@@ -89,7 +89,7 @@ type scratch struct {
 	pages        []effects.Page
 }
 
-// Pools describes the memory of one incarnation of a node.
+// Pools describes the memory of an incarnation of a node.
 type Pools struct {
 	Pages     uint32
 	Arena     uint32 // number of arena pages, in addition to Pages

@@ -25,7 +25,7 @@ func (s Stamp) Key() uint32  { return uint32(s >> 36) }
 func (s Stamp) Fill() uint32 { return uint32(s >> 4) }
 func (s Stamp) Part() int    { return int(s&15) - 1 }
 
-// Page is the memory of one page, together with what the oracles record about its use.
+// Page is the memory of a page, together with what the oracles record about its use.
 type Page struct {
 	Stamps     [Parts]Stamp
 	Generation effects.Generation // published to peers
@@ -46,7 +46,7 @@ type Page struct {
 	Fill     fillState           // state of the read that filled the page
 }
 
-// Pool is the memory of one incarnation of a node. Transfers keep a pointer to it, because memory that a peer has
+// Pool is the memory of an incarnation of a node. Transfers keep a pointer to it, because memory that a peer has
 // mapped outlives its owner.
 type Pool struct {
 	Node      *Node `snap:"skip"`
@@ -345,7 +345,7 @@ func (n *Node) transfer(w *World, e *effects.Transfer) {
 	}
 }
 
-// submit takes a transfer from the driver's queue. It reads the clock again, as a driver must do before it gives
+// submit takes a transfer from the driver's queue. submit reads the clock again, as a driver must do before it gives
 // anything to a device (M4, NotAfter).
 func (t *Transfer) submit(w *World, pair int) {
 	n := t.Local.Node
@@ -454,7 +454,7 @@ func (pg *Page) InUse(leased bool) bool {
 		!leased
 }
 
-// Touch updates the number of pages in use after a change of one page.
+// Touch updates the number of pages in use after a change of a page.
 func (p *Pool) Touch(index uint32) {
 	pg := &p.Pages[index]
 	if use := pg.InUse(p.Leased); use != pg.held {

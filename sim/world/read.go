@@ -98,7 +98,7 @@ func (t *Transfer) stands(i int) effects.Code {
 	return effects.OK
 }
 
-// readHalf moves half a page. It verifies before and after the page that the page may be delivered.
+// readHalf moves half a page. readHalf verifies before and after the page that the page may be delivered.
 func (t *Transfer) readHalf(w *World, i, half int) {
 	if t.Ended {
 		return
@@ -156,7 +156,7 @@ func (t *Transfer) mayRead(w *World, i int) effects.Code {
 	return effects.OK
 }
 
-// fetchHalf moves the part of one half that the page's length covers.
+// fetchHalf moves the part of a half that the page's length covers.
 func (t *Transfer) fetchHalf(i, half int) {
 	p := t.Pairs[i]
 	src, dst := &t.Remote.Pages[p.Remote.Index], &t.Local.Pages[p.Local.Index]

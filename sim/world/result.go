@@ -88,7 +88,7 @@ func tell(b *strings.Builder, title string, lines []string) {
 	}
 }
 
-// Result is the outcome and the statistics of one run.
+// Result is the outcome and the statistics of a run.
 type Result struct {
 	Seed      uint64
 	Profile   string

@@ -51,7 +51,7 @@ func (w *World) Retire() {
 	}
 }
 
-// addNode adds a node. It uses the memory of a node of an earlier run if there is one.
+// addNode adds a node. addNode uses the memory of a node of an earlier run if there is one.
 func (w *World) addNode() *Node {
 	if len(w.Nodes) == cap(w.Nodes) || w.Nodes[:len(w.Nodes)+1][len(w.Nodes)] == nil {
 		w.Nodes = append(w.Nodes, &Node{})

@@ -61,7 +61,8 @@ func (c *Conn) postNotice(w *World, n *Node, e *effects.Post) {
 }
 
 // postDone sends a done message to a sender. The transport keeps the message while the sender is down, and finds the
-// sender when it is up again. It loses messages that are in flight when a connection breaks, without any notification.
+// sender when it is up again. postDone loses messages that are in flight when a connection breaks, without any
+// notification.
 func (c *Conn) postDone(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
 	if !w.System.Engine.Tell(w, n, e.Body, code == effects.OK) {

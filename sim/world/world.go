@@ -38,7 +38,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// World is the state of one run: the nodes with their machines, clocks, networks, planes and memory, and the faults
+// World is the state of a run: the nodes with their machines, clocks, networks, planes and memory, and the faults
 // that strike them. Only the system knows what the machines are.
 type World struct {
 	Seed      uint64       `snap:"skip"`
@@ -127,7 +127,7 @@ func (w *World) Populate(nodes int) error {
 	return nil
 }
 
-// NewFill returns the number of a new fill, which is what an engine stores in one operation.
+// NewFill returns the number of a new fill, which is what an engine stores at once.
 func (w *World) NewFill() uint32 { w.fills++; return w.fills }
 
 // After queues x to happen after d.
@@ -139,7 +139,7 @@ func (w *World) ForNode(n *Node, d effects.Duration, x Delivery) {
 	w.After(d, x)
 }
 
-// inOrder queues a completion of n's data plane. Completions of one node never overtake each other.
+// inOrder queues a completion of n's data plane. Completions of the same node never overtake each other.
 func (n *Node) inOrder(w *World, d effects.Duration, x Delivery) {
 	at := max(w.Now+int64(d), n.planeAt)
 	n.planeAt = at
@@ -174,7 +174,7 @@ func (w *World) RunUntil(end int64, done func() bool) {
 	}
 }
 
-// Deliver carries out one delivery. It discards deliveries for an incarnation that has ended and stores those for a
+// Deliver carries out a delivery. Deliver discards deliveries for an incarnation that has ended and stores those for a
 // frozen process in the node's backlog.
 func (w *World) Deliver(d Delivery) {
 	if d.Node >= 0 {
@@ -267,7 +267,7 @@ func (w *World) act(d Delivery) {
 	}
 }
 
-// step passes one event to n's machine and carries out the effects of the step.
+// step passes an event to n's machine and carries out the effects of the step.
 func (n *Node) step(w *World, k Kind, ev effects.Event) {
 	if w.Script != nil {
 		w.Script.Told(n, ev)
