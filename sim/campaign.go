@@ -9,26 +9,26 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// CampaignOptions say which seeds to run.
+// CampaignOptions selects the seeds of a campaign and how to run them.
 type CampaignOptions struct {
 	Start   uint64  // the first seed
-	Seeds   uint64  // how many, of all shards together; 0: until the context ends
-	Shard   uint64  // which of Shards this is, from 0
-	Shards  uint64  // every Shards-th seed is this one's; 0 is one
-	Workers int     // goroutines, each with worlds of its own; 0 is one
-	Profile string  // one of Profiles, or Mixed; empty: DefaultProfile
-	System  *System // what runs; nil: PD
-	// Plan, if not nil, draws the plan of a seed instead of Expand. It is called from
-	// several goroutines.
+	Seeds   uint64  // number of seeds in all shards together; 0: until the context ends
+	Shard   uint64  // number of this shard, from 0 to Shards-1
+	Shards  uint64  // number of shards, which take turns at the seeds; 0 means one
+	Workers int     // number of goroutines, each with worlds of its own; 0 means one
+	Profile string  // a name of [Profiles], or [Mixed]; empty: [DefaultProfile]
+	System  *System // the system to run; nil: [PD]
+	// Plan, if not nil, draws the plan of a seed instead of [Expand]. It is called from several goroutines.
 	Plan    func(seed uint64) (plan.Plan, error)
-	Oracles []oracle.Oracle // of the caller's own
-	// Progress, if not nil, is called after each seed, from several goroutines. Until it returns the result is its own.
+	Oracles []oracle.Oracle // oracles of the caller, in addition to those of the system
+	// Progress, if not nil, is called after each seed, from several goroutines. The callback owns the result until it
+	// returns.
 	Progress func(*Result)
 }
 
-// Campaign runs many seeds. It goes on after a failure, so that the summary says how
-// many there are. When ctx ends, it returns what it has, without an error: those tell
-// of options that cannot be run. Memory does not grow with the number of seeds.
+// Campaign runs many seeds and returns their summary. Campaign continues after a failure, so that the summary counts
+// all failures. When ctx ends, it returns the summary of the seeds run so far, without an error. Campaign returns an
+// error only if the options cannot be run. The required memory does not grow with the number of seeds.
 func Campaign(ctx context.Context, o CampaignOptions) (Summary, error) {
 	if err := CheckProfile(ProfileOf(0, o.Profile)); err != nil {
 		return Summary{}, err
@@ -50,12 +50,13 @@ func Campaign(ctx context.Context, o CampaignOptions) (Summary, error) {
 	return all, nil
 }
 
+// ending is the result of one worker.
 type ending struct {
 	summary Summary
 	err     error
 }
 
-// work runs seeds until none is left.
+// work runs seeds until none is left, the context ends, or an error occurs.
 func (o *CampaignOptions) work(ctx context.Context, next *atomic.Uint64) ending {
 	e := ending{summary: newSummary(o.Profile)}
 	var coverage Coverage
@@ -78,6 +79,7 @@ func (o *CampaignOptions) work(ctx context.Context, next *atomic.Uint64) ending 
 	return e
 }
 
+// run runs a seed and uses the memory of the given coverage for the result.
 func (o *CampaignOptions) run(seed uint64, coverage Coverage) (Result, error) {
 	options := Options{
 		Seed: seed, Profile: ProfileOf(seed, o.Profile), System: o.System, Oracles: o.Oracles, coverage: coverage,

@@ -1,6 +1,6 @@
 package sim
 
-// compared fails a run that went well unless it is the same with all messages in our own forms (S26).
+// compared fails a run that was successful if it differs from the same run with all messages in our own encoding (S26).
 func (w *trial) compared(o Options) {
 	p := w.Source
 	if w.Failure != nil || !p.Foreign() {
@@ -16,7 +16,7 @@ func (w *trial) compared(o Options) {
 		"with messages in other forms line %d of the event log is %q, with ours %q", at, as, own)
 }
 
-// doneIn runs a plan and returns the hash of what was done in it.
+// doneIn runs a plan and returns a hash over the event log without the bytes that machines received.
 func doneIn(o Options) (said uint64, err error) {
 	w := trials.Get().(*trial)
 	if err := w.begin(o, o.Plan); err != nil {
@@ -32,7 +32,7 @@ func doneIn(o Options) (said uint64, err error) {
 	return said, nil
 }
 
-// linesOf are the first lines in which the event logs of two plans differ, and which line that is.
+// linesOf returns the first lines in which the event logs of two plans differ, and the number of that line.
 func linesOf(a, b Options) (one, other string, at int) {
 	var logs [2][]string
 	for i, o := range []Options{a, b} {

@@ -1,51 +1,69 @@
-// Package sim runs whole clusters of machines in one goroutine on virtual time,
-// with faults, and watches the promises of docs/safety.md while it does.
+// Package sim runs clusters of kvferry's state machines in one goroutine on virtual time, injects faults, and verifies
+// the promises of docs/safety.md during each run.
 //
-// It is the second driver of [effects.Machine]: where runtime owns sockets and
-// memory, a [Run] owns a priority queue. Everything between the machines is
-// modelled with real bytes and real memory semantics: messages are what the codecs
-// wrote, pages hold content stamps, and data planes copy them piece by piece over
-// simulated time, so that torn, stale and misplaced data show.
+// The simulator is the second driver of [effects.Machine]. Where package runtime owns sockets and memory, a [Run] owns
+// a priority queue. Everything between the machines is modelled with real bytes and real memory semantics: messages are
+// the output of the codecs, pages hold content stamps, and data planes copy the pages piece by piece over simulated
+// time. Torn, stale and misplaced data therefore become visible.
 //
-// One seed decides everything. [Expand] draws a [Plan] from it (topology, sizes,
-// timeouts, workload, scheduled faults, rates of the others), then every choice that a
-// plan leaves open is a stateless draw of (seed, label, subject, ordinal): one more
-// message on one connection leaves all other choices as they were.
+// One seed decides everything. [Expand] draws a [Plan] from the seed: topology, sizes, timeouts, workload, scheduled
+// faults, and the rates of all other faults. Every choice that a plan leaves open is a stateless draw from (seed,
+// label, subject, ordinal). An additional message on one connection therefore leaves all other choices unchanged.
 //
-//	result := sim.Run(sim.Options{Seed: 7})
-//	if result.Failure != nil {
-//	    fmt.Println(result.Failure)
+//	result, err := sim.Run(sim.Options{Seed: 7})
+//	if err == nil && result.Failure != nil {
+//		fmt.Println(result.Failure)
 //	}
 //
-// What it stands on has packages of its own:
+// # Example
 //
-//	draw      every choice that a plan leaves open, as a function of its name
-//	plan      a run as data: its text, its checks, its faults, and what draws are about (Subject)
-//	expand    what is drawn for a seed of prefill and decode, and the profiles that narrow it
-//	oracle    what all who judge have: checks, promises, subjects
-//	coverage  which odd paths runs took, by name
+// Suppose that a campaign runs the seeds 0 to 9999 and seed 7 breaks S2, because a page was reused while a copy was
+// still reading the page:
+//
+//  1. [Campaign] reports the failure of seed 7 in its [Summary] and continues with the other seeds.
+//  2. [Run] with the same seed repeats the run exactly: the same events in the same order, with the same failure.
+//  3. [Shrink] removes jobs, nodes and faults from the plan of the seed as long as the plan still breaks S2. The result
+//     is usually a plan with one or two jobs.
+//  4. [Explain] runs the small plan with a recorder and returns the last steps that touched the page, together with a
+//     trace that package report shows as a page.
+//  5. The small plan is kept as a regression test. [Stale] reports when the plan no longer exercises what it was kept
+//     for.
+//
+// # Packages
+//
+// The simulator consists of these packages:
+//
+//	draw      every choice that a plan leaves open, as a function of the name of the choice
+//	plan      a run as data: its text, its checks, its faults, and the subjects of draws (Subject)
+//	expand    the plan of a seed for prefill and decode, and the profiles that narrow the draws
+//	oracle    checks, promises and subjects: the common parts of everything that judges a run
+//	coverage  counts of the unusual paths that runs took, by name
 //	world     nodes that run any machine: clocks, networks, planes, memory, faults, the event log
-//	explore   every order in which things can happen in a small world; package snapshot clones and hashes it
-//	story     a run for people to look at (trace; report makes a page of it), and the steps that a failure is about
+//	explore   every order of events in a small world; package snapshot clones and hashes the world
+//	story     a run in sentences (package report makes a page of its trace), and the steps that a failure is about
 //	systems/pd         ranks in a world: engines, the proxy, plain peers, strangers, and their faults
-//	systems/pd/ledger  who judges ranks: each oracle a value with its own memory
-//	systems/pd/scopes  its small worlds
-//	systems/recall     a flow beside those, as a value, as p2p is; systems lists such
-//	systems/directory  a system without ranks, as a value of systems/own: a profile of its own
+//	systems/pd/ledger  the oracles of ranks, each a value with its own memory
+//	systems/pd/scopes  the small worlds of ranks
+//	systems/recall     a flow beside push and pull, as a value, like p2p; package systems lists these flows
+//	systems/directory  a system without ranks, as a value of systems/own, with a profile of its own
 //
-// World, explore and story know no rank and no message: a system is handed to them as a value. This package has the
-// names of all that its users need (facade), and what is left is theirs:
+// Packages world, explore and story know neither ranks nor messages: they receive a system as a value. Package sim
+// itself gives names to everything that a user of the simulator needs (facade.go), and contains the following:
 //
-//	machine   what a user brings: systems with machines, items and oracles of their own; system_own
-//	          and the other files _own run them
-//	trial     one run: a cluster of ranks, machines of users, and who judges all of it
+//	machine   the systems that users provide, with machines, items and oracles of their own; system_own.go
+//	          and the other *_own.go files run them
+//	trial     one run: a cluster of ranks, the machines of users, and the oracles that judge both
 //	small     trials for the explorer
-//	campaign  many seeds; shrink makes the plan of one that failed smaller
+//	campaign  many seeds; shrink reduces the plan of a seed that failed
 //
-// Made for use by other modules are the exported names of this package, of sim/oracle, of sim/simtest and of effects, and
-// the text of plans ([plan.Parse]). Before 1.0 a minor release may change them; CHANGELOG.md lists what changed. A
-// [System] made of them runs in [Run], [Campaign], [Shrink], [Explore], [Retrace] and [Explain].
+// # Stability
 //
-// Not stable: what a seed means, which is another story with each commit; names in coverage; words of stories and
-// logs; the scopes that there are; and all other packages below sim, but for what this one gives other names to.
+// The exported names of this package, of sim/oracle, of sim/simtest and of effects, and the text of plans
+// ([plan.Parse]), are meant for use by other modules. Before 1.0 a minor release may change them; CHANGELOG.md lists
+// the changes. A [System] built from these names runs in [Run], [Campaign], [Shrink], [Explore], [Retrace] and
+// [Explain].
+//
+// The following is not stable: the plan that a seed expands to, which may change with every commit; the names in the
+// coverage; the wording of stories and logs; the set of scopes; and all other packages below sim, except for the parts
+// that this package gives names to.
 package sim

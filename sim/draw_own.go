@@ -13,18 +13,20 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// Draws are what a seed holds for one system. Each draw is named, by the system, by what it is for and by an ordinal,
-// and depends on nothing else: one more leaves all others as they were, and so does a system beside this one.
+// Draws provides the random choices of a seed for one system. Each draw is identified by the system, a purpose and an
+// ordinal, and depends on nothing else. An additional draw, or an additional system in the plan, therefore leaves all
+// other draws unchanged.
 type Draws struct {
 	seed, name uint64
-	until      time.Duration // faults end
-	first      int           // of the system's nodes
-	names      []string      // of its nodes
+	until      time.Duration // the instant at which faults end
+	first      int           // number of the system's first node
+	names      []string      // of the system's nodes, in order
 }
 
-// drawSystem is the label of what is drawn for users' systems.
+// drawSystem is the label of draws for the systems of users.
 const drawSystem draw.Label = 1024
 
+// named64 returns a 64-bit hash of a name.
 func named64(text string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(text))
@@ -35,16 +37,17 @@ func (d Draws) at(what string, nth uint64) draw.Of {
 	return draw.Hash(d.seed, drawSystem, draw.Mix(d.name, named64(what)), nth)
 }
 
-// Below is a number below n; 0 if that is 0.
+// Below returns a number below n, or 0 if n is 0.
 func (d Draws) Below(what string, nth, n uint64) uint64 { return d.at(what, nth).Below(n) }
 
-// Span is a duration between two, rounded so that a person can read it.
+// Span returns a duration between least and most, rounded so that a person can read it.
 func (d Draws) Span(what string, nth uint64, least, most time.Duration) time.Duration {
 	return d.at(what, nth).Time(least, most)
 }
 
-// Items are from least to most items, each at any instant while faults strike and at one of the nodes named, or any of
-// the system's if none is. Each has a span of 10 ms to 500 ms and a number below 100, which the caller may change.
+// Items returns between least and most items. Each item happens at some instant before faults end, at one of the named
+// nodes, or at any node of the system if no names are given. Each item has a span of 10 ms to 500 ms and a number below
+// 100, which the caller may change. The items are sorted by time. Items panics if a name is not that of a node.
 func (d Draws) Items(do string, least, most int, nodes ...string) []Item {
 	if len(nodes) == 0 {
 		nodes = d.names
@@ -69,8 +72,8 @@ func (d Draws) Items(do string, least, most int, nodes ...string) []Item {
 	return items
 }
 
-// Expand draws the plan of a seed for a system; nil is PD. Without ranks there are two profiles: calm, without faults,
-// and any other.
+// Expand draws the plan of a seed for the system; a nil system is [PD]. Systems without ranks distinguish two profiles:
+// calm, which has no faults, and all others.
 func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	if s.plain() {
 		return systems.Expand(seed, profile)
@@ -124,21 +127,23 @@ func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	return p, nil
 }
 
-// draw calls a user's Draw. A panic there is the user's mistake, and is returned as an error.
+// draw calls the Draw function of a user's system. A panic in that function is a mistake of the user and is returned as
+// an error.
 func (s *System) draw(d Draws, p *plan.Plan) (err error) {
 	defer recovered(&err, fmt.Sprintf("sim: system %s: Draw", s.Name))
 	s.Draw(d, p)
 	return nil
 }
 
-// drawAlone draws what ranks would have brought.
+// drawAlone draws the delays and the end of faults for a plan without ranks, where [systems.Expand] did not draw them.
 func drawAlone(p *plan.Plan) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, drawSystem, 0, n) }
 	p.Delays.Message = at(0).Time(100*time.Microsecond, 5*time.Millisecond)
 	p.FaultsEnd = at(1).Time(500*time.Millisecond, 3*time.Second)
 }
 
-// drawRates draws how often faults strike that have no instant, likewise.
+// drawRates draws the rates of the faults that have no scheduled instant. Faults that corrupt messages need a system
+// that has Legible.
 func drawRates(p *plan.Plan, s *System) {
 	rates := p.DrawRates("")
 	spoils := slices.ContainsFunc(s.all(), func(part System) bool { return part.Legible != nil })
@@ -149,7 +154,8 @@ func drawRates(p *plan.Plan, s *System) {
 	}
 }
 
-// Faults that processes and networks have, whatever runs there.
+// The faults of processes and networks, which are independent of what the processes run. The first list has rates, the
+// second has scheduled instants.
 //
 //kvferry:table
 var (
@@ -159,7 +165,7 @@ var (
 		plan.FaultFreeze, plan.FaultSlow, plan.FaultPartition, plan.FaultDeafPartition, plan.FaultFlapping, plan.FaultReset}
 )
 
-// drawClocks draws how users' clocks run, beside ranks within what those of ranks do.
+// drawClocks draws the clock drift of users' nodes. Beside ranks the drift stays within the range of the ranks' clocks.
 func drawClocks(p *plan.Plan, who *cast) {
 	for len(p.Topology.DriftPPM) < who.ranks {
 		p.Topology.DriftPPM = append(p.Topology.DriftPPM, 0)
@@ -179,10 +185,11 @@ func drawClocks(p *plan.Plan, who *cast) {
 	}
 }
 
-// ownSwarm is how often a fault of users' nodes is on: they have fewer kinds than ranks have.
+// ownSwarm is the probability, in permille, that a kind of fault occurs at the nodes of a user's system. It is high
+// because these nodes have fewer kinds of faults than ranks have.
 const ownSwarm = 500
 
-// drawsOf are the draws of one system in a plan.
+// drawsOf returns the draws of a system in a plan.
 func drawsOf(p *plan.Plan, s *System, who *cast) Draws {
 	d := Draws{seed: p.Seed, name: named64(s.Name), until: p.FaultsEnd}
 	var count int
@@ -193,7 +200,7 @@ func drawsOf(p *plan.Plan, s *System, who *cast) Draws {
 	return d
 }
 
-// drawFaults draws what befalls the nodes of one system.
+// drawFaults draws the scheduled faults of the nodes of a system.
 func drawFaults(p *plan.Plan, d Draws, who *cast) {
 	var listen []int
 	for i := range d.names {
@@ -224,7 +231,8 @@ func drawFaults(p *plan.Plan, d Draws, who *cast) {
 	}
 }
 
-// ownMoment is for a crash, which often happens in the middle of a step that tells somebody something.
+// ownMoment draws the moment of a crash. Half of the crashes happen in the middle of a step that sends or reports
+// something.
 func ownMoment(x *plan.Scheduled, at func(uint64) draw.Of) {
 	if at(2).Permille(500) {
 		telling := [...]plan.EffectKind{plan.EffectAny, plan.EffectOpen, plan.EffectSend, plan.EffectReply,
@@ -235,7 +243,8 @@ func ownMoment(x *plan.Scheduled, at func(uint64) draw.Of) {
 	}
 }
 
-// WithFaults is a plan of the system with faults that a seed draws in the same way as [System.Expand] does; nil is PD.
+// WithFaults returns the plan with the faults that a seed draws, in the same way as [System.Expand] does. A nil system
+// is [PD].
 func (s *System) WithFaults(p plan.Plan, seed uint64) (plan.Plan, error) {
 	if s.plain() {
 		return p.WithFaults(seed), nil

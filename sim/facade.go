@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What decides a run is package plan's. Whoever uses the simulator finds it here, too.
+// The types of package plan, which describe a run. They are repeated here for users of the simulator.
 type (
 	Plan      = plan.Plan
 	Topology  = plan.Topology
@@ -26,13 +26,13 @@ type (
 	Item      = plan.Item
 )
 
-// What a run comes to is package world's.
+// The result of a run, from package world.
 type (
 	Result  = world.Result
 	Failure = world.Failure
 )
 
-// What the explorer takes and gives is package explore's.
+// The options and results of the explorer, from package explore.
 type (
 	ExploreOptions = explore.Options
 	Exploration    = explore.Exploration
@@ -43,26 +43,27 @@ type (
 	Violation      = explore.Violation
 )
 
-// When deadlines may pass in a scope: see [explore.Timers].
+// The times at which deadlines may pass in a scope: see [explore.Timers].
 const (
 	TimersIdle  = explore.TimersIdle
 	TimersAny   = explore.TimersAny
 	TimersUnits = explore.TimersUnits
 )
 
-// StatesMax bounds an exploration that names no bound.
+// StatesMax is the limit of states of an exploration that sets no limit.
 const StatesMax = explore.StatesMax
 
-// ParsePath reads what [Path.String] wrote.
+// ParsePath parses the output of [Path.String].
 func ParsePath(text string) (Path, error) { return explore.ParsePath(text) }
 
-// PlanVersion is the version of the format; KeysOwn the first number of chunks that [Expand] gives to one job alone.
+// PlanVersion is the version of the plan format. KeysOwn is the first number of chunks that [Expand] gives to only one
+// job.
 const (
 	PlanVersion = plan.Version
 	KeysOwn     = plan.KeysOwn
 )
 
-// Faults; see [plan.Fault].
+// The kinds of faults; see [plan.Fault].
 const (
 	FaultCrash          = plan.FaultCrash
 	FaultPause          = plan.FaultPause
@@ -115,39 +116,39 @@ const (
 	FaultKinds          = plan.FaultKinds
 )
 
-// NewPlan is what a plan by hand starts from: see [plan.New].
+// NewPlan returns the defaults from which a plan is written by hand: see [plan.New].
 func NewPlan() Plan { return plan.New() }
 
-// ParsePlan reads a plan from YAML: see [plan.Parse].
+// ParsePlan parses a plan in YAML: see [plan.Parse].
 func ParsePlan(text []byte) (Plan, error) { return plan.Parse(text) }
 
-// ReadPlan reads the plan of a file: see [plan.Read].
+// ReadPlan reads a plan from a file: see [plan.Read].
 func ReadPlan(path string) (Plan, error) { return plan.Read(path) }
 
-// Faults are all kinds, in the order of their numbers.
+// Faults returns all kinds of faults, in the order of their numbers.
 func Faults() []Fault { return plan.Faults() }
 
-// ChannelDispatch is where PD's decode engines are told, by a proxy of somebody's own, that a request of prefill is
-// there: see [world.ChannelDispatch]. Engines is the node that [Boot.Addr] takes for them.
+// ChannelDispatch is the channel on which a proxy of the user notifies PD's decode engines of a prefill request: see
+// [world.ChannelDispatch]. Engines is the node name by which [Boot.Addr] finds these engines.
 const (
 	ChannelDispatch = world.ChannelDispatch
 	Engines         = world.Engines
 )
 
-// DefaultProfile draws everything.
+// DefaultProfile is the profile that draws everything.
 const DefaultProfile = expand.DefaultProfile
 
-// Coverage counts which odd paths a run took, or a campaign: see [coverage.Coverage].
+// Coverage counts the unusual paths that a run or a campaign took: see [coverage.Coverage].
 type Coverage = coverage.Coverage
 
-// Points are the names of everything that is counted, whether it can happen or not.
+// Points returns the names of all coverage points, including points that cannot be reached.
 func Points() []string { return coverage.Points() }
 
-// Conjunction is several rare things at once: see [pd.Conjunction], which has their names.
+// Conjunction is a combination of several rare conditions: see [pd.Conjunction], which lists the names.
 type Conjunction = pd.Conjunction
 
-// Conjunctions are all of them, in the order of their numbers.
+// Conjunctions returns all conjunctions, in the order of their numbers.
 func Conjunctions() []Conjunction { return pd.Conjunctions() }
 
-// Meetable are the conjunctions that some ten thousand seeds of a profile must meet.
+// Meetable returns the conjunctions that a campaign of some ten thousand seeds of the profile must meet.
 func Meetable(profile string) []Conjunction { return pd.Meetable(profile) }

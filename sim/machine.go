@@ -13,63 +13,70 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// A System is what runs in a world: machines of somebody's own, what their engines want of them, and what they promise.
-// [Run], [Campaign], [Shrink], [Explore] and the rest take one in their options; nil there is [PD]. Its functions may
-// be called by several runs at once and remember nothing.
+// A System describes what runs in a world: the user's machines, the commands that their engines give, and the promises
+// that they keep. [Run], [Campaign], [Shrink], [Explore] and the other entry points take a system in their options; nil
+// there means [PD]. The functions of a system may be called by several runs at the same time and must keep no state.
 //
-// Its machines get whatever an [effects.Machine] gets of the world: connections, requests and replies, clocks that
-// drift, and all faults of processes and networks. They have no pages, so an effect that needs a data plane breaks
-// the contract. Each command must have its outcome, a [effects.Deliver], once faults have ended.
+// The machines receive everything that the world offers to an [effects.Machine]: connections, requests and replies,
+// clocks that drift, and all faults of processes and networks. They have no pages, so an effect that needs a data plane
+// breaks the contract. Each command must get its outcome, an [effects.Deliver], once faults have ended.
 //
-// A machine may also have a method Tables(visit func(name string, n, most int)): none of them ever holds more than
-// most, and none holds anything after all has come to rest. What it may keep then a method Remembers shows likewise.
+// A machine may also have a method Tables(visit func(name string, n, most int)). None of the tables that it visits may
+// ever hold more than most entries, and none may hold any entry once the run has come to rest. A method Remembers with
+// the same signature visits the tables that may keep entries at rest.
 type System struct {
-	// Name stands in plans, and its draws are keyed by it: letters and digits.
+	// Name appears in plans and identifies the system's draws. It consists of letters and digits.
 	Name string
-	// Nodes are the processes of a plan, at least one; equal plans have equal ones.
+	// Nodes returns the processes of a plan, at least one. Equal plans must have equal processes.
 	Nodes func(p *plan.Plan) []Process
-	// Do makes the commands that engines give, by the name that items of plans have for them.
+	// Do creates the commands that engines give, by the name of the command in the items of plans.
 	Do map[string]func(Item) effects.CommandBody
-	// Draw draws for a seed what engines want; nil: nothing. The rest of the plan is drawn: it may be changed.
+	// Draw draws the items of a seed and may change the rest of the plan, which is already drawn. Nil: there are no
+	// items.
 	Draw func(d Draws, p *plan.Plan)
 	// Oracles judge each run.
 	Oracles []oracle.Oracle
-	// Facts are the names of FactOther and those that follow, in logs and stories.
+	// Facts holds the names of FactOther and the facts after it, for logs and stories.
 	Facts []string
-	// Legible says whether bytes are a message of this system that could be meant. Corrupted ones never are, or they
-	// would be lies of a peer. Nil: none is ever corrupted.
+	// Legible reports whether bytes are a well-formed message of this system. A corrupted message is never well-formed,
+	// because it would otherwise be a lie of a peer and not damage. If Legible is nil, no message is ever corrupted.
 	Legible func(body []byte) bool
-	// Patience is how long a command may go on after all faults have ended; 0: ten seconds.
+	// Patience is the longest time that a command may take after all faults have ended; 0 means ten seconds.
 	Patience time.Duration
-	// DriftPPM is the most that a seed has clocks run fast or slow, in parts per million; 0: 200. Beside ranks clocks
-	// stay within what leases of theirs bear.
+	// DriftPPM is the largest rate by which a seed lets clocks run fast or slow, in parts per million; 0 means 200.
+	// Beside ranks, clocks stay within the bounds of the ranks' leases.
 	DriftPPM int
 
 	pd    bool
-	ranks string   // the profile that ranks beside it are drawn as; empty: the one that is asked for
-	parts []System // of a join
+	ranks string   // the profile of the ranks that run beside the system; empty: the requested profile
+	parts []System // the systems of a [Join]
 }
 
-// A Process is one node: a machine that is made anew for each life of it.
+// A Process is a node. Its machine is created anew for each incarnation.
 type Process struct {
-	Name   string            // not n0 and so on, which is what plans call it
-	Serves []effects.Channel // on which it listens; one of all processes may serve ChannelProxy, and is PD's proxy then
-	New    func(b Boot) (effects.Machine, error)
+	// Name is the name of the process. The name must not be n0, n1 and so on, which are the names of nodes in plans.
+	Name string
+	// Serves lists the channels on which the process listens. One of all processes may serve ChannelProxy; it then
+	// takes the place of PD's proxy.
+	Serves []effects.Channel
+	// New creates the machine of an incarnation.
+	New func(b Boot) (effects.Machine, error)
 }
 
-// Boot is what a machine may know as it begins.
+// Boot is the information that a machine receives when an incarnation starts.
 type Boot struct {
-	Name string       // of its process
-	Life uint32       // how often that was started before
-	Seed uint64       // for what it draws itself; another one in each life
-	Now  effects.Time // by its clock
-	Plan *plan.Plan   // it is only read
-	// at returns the address of a node, or what is wrong with the name or the channel.
+	Name string       // of the process
+	Life uint32       // the number of earlier incarnations of the process
+	Seed uint64       // for the machine's own random choices; different in each incarnation
+	Now  effects.Time // by the clock of the node
+	Plan *plan.Plan   // read-only
+	// at returns the address of a node, or an error about the name or the channel.
 	at func(node string, ch effects.Channel) (effects.Addr, error)
 }
 
-// Addr returns where a node listens on a channel, by the name of its process, or n0 and so on. It panics if no node has
-// that name, or the process does not serve the channel; a panic of New ends the run with an error that says so.
+// Addr returns the address at which a node listens on a channel. The node is given by the name of its process, or as
+// n0, n1 and so on. Addr panics if no node has that name, or if the process does not serve the channel. A panic in New
+// ends the run with an error that describes the mistake.
 func (b *Boot) Addr(node string, ch effects.Channel) effects.Addr {
 	a, err := b.at(node, ch)
 	if err != nil {
@@ -78,14 +85,14 @@ func (b *Boot) Addr(node string, ch effects.Channel) effects.Addr {
 	return a
 }
 
-// noNode is the panic of Boot.Addr and Draws.Items.
+// noNode is the panic value of Boot.Addr and Draws.Items.
 type noNode struct{ error }
 
-// PD is prefill and decode: ranks, engines, a proxy, and the promises of docs/safety.md.
+// PD returns the prefill-decode system: ranks, engines, a proxy, and the promises of docs/safety.md.
 func PD() System { return System{Name: pd.System.Name, pd: true} }
 
-// Join is systems side by side: one plan, the nodes of all, those of PD first, the faults and the oracles of all. What
-// is drawn for one is what is drawn for it alone, but for the numbers of its nodes.
+// Join combines systems in one world: one plan, the nodes of all systems (those of PD first), and the faults and
+// oracles of all. The draws of each system are the same as if it ran alone, except for the numbers of its nodes.
 func Join(systems ...System) System {
 	j := System{}
 	var names []string
@@ -106,7 +113,7 @@ func Join(systems ...System) System {
 	return j
 }
 
-// all are the systems of a join, or the one itself.
+// all returns the systems of a join, or the system itself.
 func (s *System) all() []System {
 	if len(s.parts) > 0 {
 		return s.parts
@@ -114,12 +121,12 @@ func (s *System) all() []System {
 	return []System{*s}
 }
 
-// plain says whether it is PD and nothing else.
+// plain reports whether the system is PD alone.
 func (s *System) plain() bool { return s == nil || s.pd && len(s.parts) <= 1 }
 
 var nameForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
 
-// check says what is wrong with a system, however its plans look.
+// check returns an error if the system is invalid, whatever its plans contain.
 func (s *System) check() error {
 	seen, pds := map[string]bool{}, 0
 	for _, part := range s.all() {

@@ -12,26 +12,26 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// ownNode is what is known of a node because its machine is a user's.
+// ownNode is the state of a node that runs a user's machine.
 type ownNode struct {
 	Process
 	system *System
-	given  uint32 // commands so far, to name the next
+	given  uint32 // number of commands given so far, which names the next one
 }
 
-// cast is who takes part in a world: the ranks of a plan, then the processes of each system.
+// cast lists the nodes of a world: the ranks of a plan, followed by the processes of each system.
 type cast struct {
-	ranks int // how many nodes are ranks
+	ranks int // the number of nodes that are ranks
 	own   []ownNode
-	proxy int32 // who hears what ranks tell the proxy; plan.Proxy: the world itself
+	proxy int32 // the node that receives the ranks' messages to the proxy; plan.Proxy: the world itself
 }
 
-// ownChannels are those of ours that users' machines may serve: ranks listen on the others.
+// ownChannels lists the channels of kvferry that users' machines may serve. Ranks listen on the other channels.
 var ownChannels = []effects.Channel{effects.ChannelProxy, effects.ChannelDirectory, effects.ChannelFeed,
 	effects.ChannelHeartbeat,
 	effects.ChannelLog}
 
-// castOf says who takes part, or what is wrong with that.
+// castOf returns the nodes of a plan, or an error that describes which process is invalid.
 func (s *System) castOf(p *plan.Plan) (cast, error) {
 	c := cast{proxy: plan.Proxy}
 	if s == nil || s.pd {
@@ -84,10 +84,10 @@ func (s *System) castOf(p *plan.Plan) (cast, error) {
 	return c, nil
 }
 
-// nodes is how many there are.
+// nodes returns the number of nodes.
 func (c *cast) nodes() int { return c.ranks + len(c.own) }
 
-// numbered is the number of a node, by what its process or its place is called.
+// numbered returns the number of a node, given the name of its process or its name in plans.
 func (c *cast) numbered(name string) (int32, bool) {
 	for i := range c.own {
 		if c.own[i].Name == name {
@@ -98,7 +98,7 @@ func (c *cast) numbered(name string) (int32, bool) {
 	return n, ok && n >= 0 && int(n) < c.nodes()
 }
 
-// names are those of all nodes, as Boot.Addr takes them.
+// names returns the names of all nodes, as Boot.Addr accepts them.
 func (c *cast) names() (all []string) {
 	for i := range c.ranks {
 		all = append(all, world.LaneName(int32(i)))
@@ -112,7 +112,7 @@ func (c *cast) names() (all []string) {
 	return all
 }
 
-// first and count are which nodes are a system's.
+// of returns the number of a system's first node and the count of the system's nodes.
 func (c *cast) of(system string) (first, count int) {
 	for i := range c.own {
 		if c.own[i].system.Name == system {
@@ -125,7 +125,7 @@ func (c *cast) of(system string) (first, count int) {
 	return first, count
 }
 
-// bootOwn gives n the machine of a new life. It has no memory that peers could touch.
+// bootOwn gives n the machine of a new incarnation. The node has no memory that peers could access.
 func (w *trial) bootOwn(n *world.Node) (world.Pools, error) {
 	m, err := newMachine(user(n), Boot{Name: user(n).Name, Life: n.Life, Now: w.Clock(n), Plan: w.Source,
 		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life))), at: w.addrOf})
@@ -139,14 +139,14 @@ func (w *trial) bootOwn(n *world.Node) (world.Pools, error) {
 	return world.Pools{}, nil
 }
 
-// newMachine calls the New of a user's process. A panic there is the user's mistake, and no end of the process that the
-// simulator runs in: it is returned as an error.
+// newMachine calls the New function of a user's process. A panic in New is a mistake of the user and is returned as an
+// error, so that it does not end the process in which the simulator runs.
 func newMachine(of *ownNode, b Boot) (m effects.Machine, err error) {
 	defer recovered(&err, fmt.Sprintf("system %s: New of %s", of.system.Name, of.Name))
 	return of.New(b)
 }
 
-// recovered is to be deferred around a call of a user's function: it turns a panic of that into an error.
+// recovered turns a panic of a user's function into an error. It must be deferred around the call of that function.
 func recovered(err *error, function string) {
 	switch p := recover().(type) {
 	case nil:
@@ -157,8 +157,8 @@ func recovered(err *error, function string) {
 	}
 }
 
-// addrOf returns where a node is found on a channel, by its name. The error says which names there are, or which
-// channels the node serves.
+// addrOf returns the address of the named node on a channel. Its error lists the existing names, or says that the node
+// does not serve the channel.
 func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, error) {
 	if name == world.Engines && w.cast.ranks > 0 {
 		return effects.Addr{Host: world.EnginesHost, Port: 1}, nil
@@ -173,5 +173,5 @@ func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, error) {
 	return world.AddressOf(n, ch), nil
 }
 
-// user is what is known of a node whose machine is a user's.
+// user returns the state of a node that runs a user's machine.
 func user(n *world.Node) *ownNode { return n.Side.(*ownNode) }

@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/p2p"
 )
 
-// ours are systems that come with the simulator and are not ranks alone. Each is a profile, and what plans that name it
-// are for: nobody need give it in options.
+// ours lists the systems that come with the simulator and do not consist of ranks alone. Each system is selected by its
+// profile, or by a plan that names it, so that the options need not contain it.
 var ours = []ofOurs{
 	{directory.System.Name, systemOf(&directory.System)},
 	{directory.Replicas.Name, systemOf(&directory.Replicas)},
@@ -20,25 +20,25 @@ var ours = []ofOurs{
 	{"sought", beside("p2p", systemOf(&p2p.Directories))},
 }
 
-// ofOurs is one of them, and the profile that it is.
+// ofOurs is a system of this list with the profile that selects it.
 type ofOurs struct {
 	profile string
 	*System
 }
 
-// beside is a system that ranks stand beside, which are drawn as a profile of theirs.
+// beside joins a system with ranks. The plan of the ranks is drawn with the profile ranks.
 func beside(ranks string, s *System) *System {
 	j := Join(PD(), *s)
 	j.ranks = ranks
 	return &j
 }
 
-// isOurs says whether a system is among them.
+// isOurs reports whether a system is one of ours.
 func isOurs(s *System) bool {
 	return slices.ContainsFunc(ours, func(x ofOurs) bool { return x.System == s })
 }
 
-// systemOf is one as users give theirs.
+// systemOf converts a system of package own to the type that users provide.
 func systemOf(x *own.System) *System {
 	s := &System{Name: x.Name, Do: x.Do, Oracles: x.Oracles, Facts: x.Facts, Legible: x.Legible, Patience: x.Patience,
 		DriftPPM: x.DriftPPM}
@@ -54,7 +54,7 @@ func systemOf(x *own.System) *System {
 	return s
 }
 
-// named is the system that a profile, or a plan, means where none is given; nil: PD.
+// named returns the system that a profile or a plan selects if none is given; nil means PD.
 func (s *System) named(name string) *System {
 	for _, x := range ours {
 		if s == nil && (x.Name == name || x.profile == name) {
@@ -64,7 +64,8 @@ func (s *System) named(name string) *System {
 	return s
 }
 
-// Profiles are the names that [Expand] takes: those of ranks, and systems of ours without.
+// Profiles returns the names that [Expand] accepts: the profiles of ranks and those of the other systems that come with
+// the simulator.
 func Profiles() []string {
 	all := systems.Profiles()
 	for _, s := range ours {
@@ -73,7 +74,7 @@ func Profiles() []string {
 	return all
 }
 
-// CheckProfile refuses a name that is none of Profiles; empty is the default.
+// CheckProfile returns an error if a name is not one of Profiles. The empty name is the default profile.
 func CheckProfile(profile string) error {
 	if (*System)(nil).named(profile) != nil {
 		return nil
@@ -81,7 +82,7 @@ func CheckProfile(profile string) error {
 	return systems.CheckProfile(profile)
 }
 
-// Expand draws the plan of a seed: see [systems.Expand]. The error tells of a profile that does not exist.
+// Expand draws the plan of a seed: see [systems.Expand]. Expand returns an error if the profile does not exist.
 func Expand(seed uint64, profile string) (plan.Plan, error) {
 	return (*System)(nil).named(profile).Expand(seed, profile)
 }

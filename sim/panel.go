@@ -17,10 +17,11 @@ var onEnded = oracle.NewHappening[Ended]()
 // reportEnd reports that a run is over. The panel passes on nothing once a promise is broken.
 func (w *trial) reportEnd() { onEnded.Report(&w.Panel, oracle.Nobody, Ended{&w.Result}) }
 
-// Promise returns what a property of docs/safety.md says, in a sentence; "" for one that is unknown.
+// Promise returns the sentence that states a property of docs/safety.md, or "" if the property is unknown.
 func Promise(property string) string { return oracle.Promise(property) }
 
-// empanel adds the oracles that judge a trial: those of ranks, of the flows that play, of the system, and the caller's.
+// empanel adds the oracles that judge a trial: the oracles of ranks, of the flows in use, of the system, and of the
+// caller.
 func (w *trial) empanel(o *Options) {
 	systems := make([]string, w.cast.nodes())
 	for i := range w.cast.own {
@@ -50,10 +51,10 @@ func (w *trial) empanel(o *Options) {
 	ranks.Begin(&w.Cluster, w.cast.nodes())
 }
 
-// ledger returns the oracles of ranks.
+// ledger returns the memory of the ranks' oracles.
 func (w *trial) ledger() *ledger.Oracles { return w.Panel.States[0].(*ledger.Oracles) }
 
-// judged is a world as oracles know it.
+// judged implements [oracle.World] for a world.
 type judged struct{ w *world.World }
 
 func (j judged) Now() effects.Time             { return effects.Time(j.w.Now) }
@@ -68,10 +69,10 @@ func (j judged) Break(name, promise, format string, args []any) {
 	j.w.FailAs(name, promise, format, args...)
 }
 
-// Run is what systems made of the run.
+// Run returns the system's side of the run.
 func (j judged) Run() any { return j.w.Side }
 
-// Count counts what checks did.
+// Count counts in the coverage that a check judged or was void.
 func (j judged) Count(c oracle.Check, void bool) {
 	at := pd.PointJudged
 	if void {
@@ -80,12 +81,12 @@ func (j judged) Count(c oracle.Check, void bool) {
 	j.w.Result.Coverage.Hit(at + coverage.Point(c))
 }
 
-// True is when a node's clock shows an instant.
+// True returns the true time at which a node's clock shows an instant.
 func (j judged) True(node int32, at effects.Time) effects.Time {
 	return effects.Time(j.w.Nodes[node].When(at))
 }
 
-// called is what people call a node beside its number.
+// called returns the name of a node, which people use beside its number.
 func called(n *world.Node) string {
 	if n.User {
 		return user(n).Name
@@ -93,17 +94,17 @@ func called(n *world.Node) string {
 	return world.LaneName(n.ID)
 }
 
-// tabled is a machine that shows how full its tables are.
+// tabled is implemented by machines that report how full their tables are.
 type tabled interface {
 	Tables(visit func(name string, n, most int))
 }
 
-// remembering is a machine that shows how much it keeps, also at rest.
+// remembering is implemented by machines that report how much they keep at rest.
 type remembering interface {
 	Remembers(visit func(name string, n, most int))
 }
 
-// tables judges the tables of users' machines: they stay within their bounds, and are empty at rest.
+// tables judges the tables of users' machines: they stay within their bounds and are empty at rest (S17).
 var tables = []oracle.Oracle{oracle.Of("tables", oracle.Promise("S17"), func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, c *oracle.Call, _ oracle.Stepped) {
 		w := c.Run().(*trial)
@@ -126,7 +127,7 @@ var tables = []oracle.Oracle{oracle.Of("tables", oracle.Promise("S17"), func(l *
 	})
 })}
 
-// bounded checks the tables of a machine, and what else it keeps.
+// bounded checks that the tables of a machine, including those that may keep entries at rest, are within their bounds.
 func (w *trial) bounded(n *world.Node) {
 	check := func(name string, k, most int) {
 		if k > most {

@@ -12,7 +12,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Check says what is wrong with a plan as one of the system, beside what [plan.Plan.Check] says; nil is PD.
+// Check returns an error if a plan is not valid for the system, in addition to what [plan.Plan.Check] verifies. A nil
+// system is [PD].
 func (s *System) Check(p *plan.Plan) error {
 	if s.plain() {
 		if p.System != "" {
@@ -41,7 +42,7 @@ func (s *System) Check(p *plan.Plan) error {
 	return nil
 }
 
-// check compares all that names nodes with those that there are.
+// check returns an error for each part of the plan that names a node that does not exist or does not accept it.
 func (c *cast) check(p *plan.Plan) (errs []error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	last := c.nodes() - 1
@@ -70,10 +71,11 @@ func (c *cast) check(p *plan.Plan) (errs []error) {
 	return errs
 }
 
-// How items are made smaller: fewer of them, then what is in them.
+// The passes of the shrinker that reduce items: fewer items first, then simpler ones.
 
 func dropItems(s *shrinker) { thin(s, func(p *plan.Plan) *[]plan.Item { return &p.Items }) }
 
+// plainItems sets the numbers of items to 0 and halves their spans.
 func plainItems(s *shrinker) {
 	for i := range s.best.Items {
 		s.change(func(p *plan.Plan) bool { return set(&p.Items[i].Number, 0) })
@@ -86,7 +88,8 @@ func plainItems(s *shrinker) {
 	}
 }
 
-// awake lets a node do at its time what it did late because it was frozen until then.
+// awake removes faults that freeze a node. The node's items within the frozen span move to the end of the span, which
+// is when the frozen node carried them out.
 func awake(s *shrinker) {
 	for i := len(s.best.Faults) - 1; i >= 0; i-- {
 		s.change(func(p *plan.Plan) bool {
@@ -102,7 +105,7 @@ func awake(s *shrinker) {
 	}
 }
 
-// itemsSooner moves single items to the start.
+// itemsSooner moves single items to the start of the run.
 func itemsSooner(s *shrinker) {
 	for i := range s.best.Items {
 		s.change(func(p *plan.Plan) bool { return set(&p.Items[i].At, 0) })

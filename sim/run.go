@@ -9,22 +9,22 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Options say what to run.
+// Options selects what a run executes.
 type Options struct {
 	Seed     uint64
-	Profile  string             // one of Profiles; empty: DefaultProfile
-	Plan     *plan.Plan         // what to run instead of what the seed draws; it is only read
-	System   *System            // what runs; nil: PD
+	Profile  string             // a name of [Profiles]; empty: [DefaultProfile]
+	Plan     *plan.Plan         // the plan to run instead of the plan of the seed; read-only
+	System   *System            // the system to run; nil: [PD]
 	Strikes  bool               // keep every strike in Result.Strikes
-	Oracles  []oracle.Oracle    // of the caller's own, which hear of all nodes
-	Log      func(string)       // gets every line of the event log; nil: nobody
-	Record   bool               // keep a trace, for people to look at; it changes nothing that happens
-	careless world.Carelessness // of the drivers of ranks that fail alone
-	coverage Coverage           // of a run before, which nobody looks at any more; nil is none
+	Oracles  []oracle.Oracle    // oracles of the caller, which receive reports about all nodes
+	Log      func(string)       // receives every line of the event log; may be nil
+	Record   bool               // keep a trace for people to look at; does not change what happens
+	careless world.Carelessness // a mistake of the drivers of ranks that fail alone; for tests
+	coverage Coverage           // of an earlier run, to use its memory again; nil: none
 }
 
-// Run runs one seed, or one plan, to its end or to the first broken promise. The error
-// tells of options that cannot be run, never of a failure.
+// Run runs a seed or a plan until the run is over or the first promise is broken. Run returns an error only if the
+// options cannot be run; a broken promise is reported in the result's Failure.
 func Run(o Options) (Result, error) {
 	p := o.Plan
 	if o.System = o.System.named(o.Profile); p != nil {
@@ -55,7 +55,7 @@ func Run(o Options) (Result, error) {
 	w.Result.Events = w.Journal.Count
 	w.Result.Simulated = effects.Duration(w.Now)
 	if w.Result.Failure = w.Failure; w.Failure != nil && isOurs(o.System) {
-		w.Failure.System = "" // The command knows it by its profile.
+		w.Failure.System = "" // The command line selects the system by its profile.
 	}
 	if o.Record {
 		w.Result.Trace = w.Journal.Rec.(*story.Recorder).End()
@@ -67,9 +67,9 @@ func Run(o Options) (Result, error) {
 	return r, nil
 }
 
-// Explain runs a seed that failed again, with a recorder, and returns its failure with all that is to
-// be said of it, and the trace, which is called by how f is shown again. A failure that cannot be had again is
-// returned as it was.
+// Explain runs a seed that failed once more with a recorder. Explain returns the failure with its explanation, and the
+// trace. The title of the trace is the command that repeats f. If the run does not fail with the same property, Explain
+// returns f unchanged and a nil trace.
 func Explain(f *Failure, o Options) (*Failure, *trace.Trace) {
 	o.Record, o.Log = true, nil
 	r, err := Run(o)

@@ -9,29 +9,29 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// DefaultShrinkRuns is enough to bring most plans down to one or two jobs.
+// DefaultShrinkRuns is the default number of runs. It is enough to reduce most plans to one or two jobs.
 const DefaultShrinkRuns = 4000
 
-// ShrinkOptions bound how long a plan is made smaller.
+// ShrinkOptions limits the effort of [Shrink] and says how to run the plan.
 type ShrinkOptions struct {
-	Runs     int                 // at most; 0: DefaultShrinkRuns. The result depends on nothing else.
-	System   *System             // that the plan is for; nil: PD
-	Oracles  []oracle.Oracle     // whose promises the plan may break besides
+	Runs     int                 // maximum number of runs; 0: DefaultShrinkRuns. The result depends on nothing else.
+	System   *System             // the system of the plan; nil: [PD]
+	Oracles  []oracle.Oracle     // oracles of the caller, in addition to those of the system
 	Progress func(runs, max int) // if not nil, called after each run
 }
 
-// Shrunk is what [Shrink] made of a plan.
+// Shrunk is the result of [Shrink].
 type Shrunk struct {
 	Plan    plan.Plan
-	Failure *Failure // of that plan
-	Runs    int      // that it took
-	Cut     bool     // the runs, or the context, ended before nothing more could be left out
+	Failure *Failure // of Plan; nil if the plan breaks no promise
+	Runs    int      // the number of runs that were made
+	Cut     bool     // the limit of runs or the context ended the search early
 }
 
-// Shrink makes a plan that breaks a property smaller, as long as it still breaks that
-// one: first whatever can go as a whole, nodes, jobs and faults, then what is left in
-// them, then odd numbers. It keeps the best so far when ctx ends. The error tells of a
-// plan that cannot be run; one that breaks nothing is returned with a nil Failure.
+// Shrink reduces a plan that breaks a property, as long as the plan still breaks the same property. Shrink first
+// removes whole nodes, jobs and faults, then parts of them, then unusual numbers. When ctx ends, it returns the best
+// plan found so far. Shrink returns an error if the plan cannot be run. If the plan breaks no promise, Shrink returns
+// the plan unchanged with a nil Failure.
 func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
 	o.System = o.System.named(p.System)
 	if o.Runs == 0 {
@@ -50,13 +50,14 @@ func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
 			pass(s)
 		}
 		if reflect.DeepEqual(before, s.best) {
-			break // One pass undoes what another does.
+			break // One pass undoes what another pass does.
 		}
 	}
 	s.best.Property, s.best.Reaches = s.failure.Property, nil
 	return Shrunk{Plan: s.best, Failure: s.failure, Runs: s.runs, Cut: s.spent()}, nil
 }
 
+// shrinker is the state of one [Shrink].
 type shrinker struct {
 	ctx        context.Context
 	o          ShrinkOptions
@@ -66,10 +67,10 @@ type shrinker struct {
 	progressed bool
 }
 
+// spent reports whether the limit of runs is reached or the context has ended.
 func (s *shrinker) spent() bool { return s.runs >= s.o.Runs || s.ctx.Err() != nil }
 
-// try runs a candidate and keeps it if it breaks the same property. A candidate that
-// cannot be run is none.
+// try runs a candidate and keeps it if it breaks the same property. try rejects a candidate that cannot be run.
 func (s *shrinker) try(p plan.Plan) bool {
 	if s.spent() || s.o.System.Check(&p) != nil {
 		return false
@@ -86,13 +87,13 @@ func (s *shrinker) try(p plan.Plan) bool {
 	return true
 }
 
-// change tries a copy of the best with something done to it, if anything was.
+// change applies do to a copy of the best plan and tries the result, unless do reports that it changed nothing.
 func (s *shrinker) change(do func(p *plan.Plan) bool) bool {
 	p := s.best.Clone()
 	return do(&p) && s.try(p)
 }
 
-// thin leaves out what it can of a list: halves, then quarters, down to single items.
+// thin removes elements from a list as far as possible: halves first, then quarters, down to single elements.
 func thin[T any](s *shrinker, list func(p *plan.Plan) *[]T) {
 	for size := (len(*list(&s.best)) + 1) / 2; size > 0 && !s.spent(); size /= 2 {
 		for from := 0; from < len(*list(&s.best)); {

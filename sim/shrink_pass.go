@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// passes are the ways to make a plan smaller, the most rewarding first.
+// passes lists the ways to reduce a plan, the most effective ones first.
 var passes = []func(*shrinker){
 	dropJobs, dropItems, dropNodes, dropFaults, dropStrikes, dropKeys, plainJobs, plainItems, awake, plainFaults, usual,
 	sooner, itemsSooner, round, rename,
@@ -25,8 +25,8 @@ func dropKeys(s *shrinker) {
 	}
 }
 
-// dropNodes leaves out one node and all that concerns it. The others get new numbers,
-// and so other draws: a few seeds are tried for it.
+// dropNodes removes a node and everything that refers to it. The other nodes get new numbers and therefore different
+// draws, so a few seeds are tried for each node.
 func dropNodes(s *shrinker) {
 	for n := s.best.NodeCount() - 1; n >= 0; n-- {
 		for other := range uint64(4) {
@@ -37,7 +37,7 @@ func dropNodes(s *shrinker) {
 	}
 }
 
-// plainJobs: batches as large as they come, no early readers, senders that are ours.
+// plainJobs simplifies jobs: batches of all keys, no early readers, senders of kvferry instead of plain ones.
 func plainJobs(s *shrinker) {
 	for i := range s.best.Jobs {
 		s.change(func(p *plan.Plan) bool {
@@ -55,7 +55,7 @@ func plainJobs(s *shrinker) {
 	}
 }
 
-// plainFaults: crashes at once, short spans.
+// plainFaults simplifies faults: crashes at their scheduled instant instead of within a step, and shorter spans.
 func plainFaults(s *shrinker) {
 	for i := range s.best.Faults {
 		s.change(func(p *plan.Plan) bool {
@@ -78,7 +78,7 @@ func plainFaults(s *shrinker) {
 	}
 }
 
-// usual: what NewPlan has, and so need not be told.
+// usual replaces settings by the defaults of NewPlan, which a plan need not mention.
 func usual(s *shrinker) {
 	common := plan.New()
 	s.change(func(p *plan.Plan) bool { return set(&p.Timeouts, common.Timeouts) })
@@ -127,7 +127,7 @@ func usual(s *shrinker) {
 	}
 }
 
-// sooner: less time passes before anything happens.
+// sooner shortens the time before anything happens.
 func sooner(s *shrinker) {
 	for s.change(func(p *plan.Plan) bool {
 		moved := false
@@ -161,7 +161,7 @@ func sooner(s *shrinker) {
 	}
 }
 
-// round: numbers that a person can read.
+// round rounds numbers so that a person can read them.
 func round(s *shrinker) {
 	for _, unit := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond, time.Millisecond,
 		100 * time.Microsecond} {
@@ -175,7 +175,7 @@ func round(s *shrinker) {
 		for i := range s.best.Instants() {
 			s.change(func(p *plan.Plan) bool {
 				all := p.Instants()
-				if i >= len(all) { // One that lasted for a while does not any more.
+				if i >= len(all) { // The change before removed the duration of a fault, so there are fewer instants.
 					return false
 				}
 				return set(all[i], all[i].Round(unit))
@@ -191,7 +191,7 @@ func round(s *shrinker) {
 	s.change(func(p *plan.Plan) bool { return set(&p.Seed, 0) })
 }
 
-// rename: requests and chunks are numbered as they come.
+// rename numbers requests and chunks in the order in which they occur.
 func rename(s *shrinker) {
 	s.change(func(p *plan.Plan) bool {
 		moved, number := false, map[uint32]uint32{}
@@ -222,7 +222,7 @@ func rename(s *shrinker) {
 	})
 }
 
-// set changes a value and says whether it did.
+// set assigns a value and reports whether the value changed.
 func set[T comparable](v *T, to T) bool {
 	changed := *v != to
 	*v = to

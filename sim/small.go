@@ -16,10 +16,10 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// Scopes returns all scopes, by name.
+// Scopes returns all scopes, ordered by name.
 func Scopes() []Scope { return systems.Scopes() }
 
-// ScopeNamed finds a scope.
+// ScopeNamed returns the scope of the given name. Its error lists all names.
 func ScopeNamed(name string) (Scope, error) {
 	var names []string
 	for _, s := range Scopes() {
@@ -37,12 +37,12 @@ func Explore(o ExploreOptions) (Exploration, error) {
 	return explore.Explore(o)
 }
 
-// Retrace goes a path once more: see [explore.Retrace].
+// Retrace repeats the run that a path describes: see [explore.Retrace].
 func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 	return explore.Retrace(played(s), p, log)
 }
 
-// played is a scope with the system that it means.
+// played returns the scope with PD as its system if the scope has none.
 func played(s Scope) Scope {
 	if s.System == nil {
 		s.System = &System{Name: pd.System.Name, pd: true}
@@ -50,12 +50,12 @@ func played(s Scope) Scope {
 	return s
 }
 
-// Play makes the world of a scope, for [Explore].
+// Play creates the world of a scope, for [Explore].
 func (s *System) Play(o *Scope) (explore.Run, error) {
 	p := scopes.Plan(o)
 	if !s.plain() {
 		p.System, p.Items = s.Name, slices.Clone(o.Items)
-		for i := range p.Items { // They come in any order: their instants do not count.
+		for i := range p.Items { // The explorer orders the items, so their instants do not matter.
 			p.Items[i].At = 0
 			if p.Items[i].Span == 0 {
 				p.Items[i].Span = time.Duration(explore.Unit)
@@ -68,7 +68,7 @@ func (s *System) Play(o *Scope) (explore.Run, error) {
 	return newTrial(Options{System: s}, p)
 }
 
-// Kinds are the types of a trial's machines, and of what its oracles remember.
+// Kinds returns the types of a trial's machines and of its oracles' memory.
 func (w *trial) Kinds() explore.Kinds {
 	k := w.Cluster.Kinds()
 	k.Run = reflect.TypeOf(w)
@@ -85,13 +85,14 @@ func (w *trial) Kinds() explore.Kinds {
 	return k
 }
 
-// Called is what scopes call a node.
+// Called returns the name of a node in scopes.
 func (w *trial) Called(n *world.Node) string { return called(n) }
 
-// Harms are what may go wrong with engines in a way of their own.
+// Harms returns the faults that engines can have in addition to the faults of any node.
 func (w *trial) Harms(how string) []world.Delivery { return w.Flows.Harms(&w.Cluster, how) }
 
-// Outstanding says what a Corr of a user's machine is for: it alone knows, so the number stands for itself.
+// Outstanding hashes what the number c of a machine refers to. Only a user's machine knows the meaning of its own
+// numbers, so such a number is hashed as it is.
 func (w *trial) Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr) {
 	if n.User {
 		h.Word(3<<60 | uint64(c))

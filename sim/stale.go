@@ -6,10 +6,10 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Stale says in what a kept plan no longer tells its story, after it was run: strikes
-// and faults that found no occasion, marks that it does not reach any more, if only
-// because they were renamed. Nil is good. That its property holds is no staleness: the
-// defect may have been mended.
+// Stale returns the reasons why a kept plan no longer exercises what it was kept for, given the result of a run of it:
+// strikes and faults that found no occasion, and marks that the run no longer reaches, perhaps only because they were
+// renamed. Nil means that the plan is still good. A property that holds again is no such reason, because the defect may
+// have been fixed.
 func Stale(p *plan.Plan, r *Result) []string {
 	lines := r.Unused
 	taken := r.Coverage.Counts("mark")

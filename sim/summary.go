@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/expand"
 )
 
-// Summary is what a campaign found. It depends on which seeds were run and on nothing
-// else: not on the number of workers, nor on how they were shared out over shards.
+// Summary is the result of a campaign. It depends only on which seeds were run, not on the number of workers or on how
+// the seeds were divided into shards.
 type Summary struct {
 	Profile    string            `json:"profile"`
 	Seeds      uint64            `json:"seeds"`
@@ -24,21 +24,21 @@ type Summary struct {
 	Commands   uint64            `json:"commands"`
 	Chunks     uint64            `json:"chunks_verified"`
 	Simulated  effects.Duration  `json:"simulated_ns"`
-	Hash       LogHash           `json:"log_hash"` // over the event logs of all seeds, in any order
+	Hash       LogHash           `json:"log_hash"` // over the event logs of all seeds; independent of their order
 	Faults     map[string]uint64 `json:"faults"`
 	Coverage   Coverage          `json:"coverage"`
 	Properties map[string]uint64 `json:"failures_by_property"`
 	First      *Failure          `json:"first_failure,omitempty"` // of the lowest seed that failed
 }
 
-// LogHash is a sum of hashes of event logs. In JSON it is hexadecimal text: not every
-// reader keeps 64 bits of a number.
+// LogHash is a sum of hashes of event logs. In JSON it is hexadecimal text, because some JSON readers do not keep all
+// 64 bits of a number.
 type LogHash uint64
 
-// MarshalText gives sixteen hexadecimal digits.
+// MarshalText returns sixteen hexadecimal digits.
 func (h LogHash) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(h)), nil }
 
-// UnmarshalText reads them.
+// UnmarshalText parses hexadecimal digits.
 func (h *LogHash) UnmarshalText(text []byte) error {
 	v, err := strconv.ParseUint(string(text), 16, 64)
 	*h = LogHash(v)
@@ -52,6 +52,7 @@ func newSummary(profile string) Summary {
 	return Summary{Profile: profile, Faults: map[string]uint64{}, Properties: map[string]uint64{}}
 }
 
+// add adds the result of a run.
 func (s *Summary) add(r *Result) {
 	s.Seeds++
 	s.Steps += r.Steps
@@ -72,13 +73,14 @@ func (s *Summary) add(r *Result) {
 	}
 }
 
+// first keeps the failure of the lowest seed.
 func (s *Summary) first(f *Failure) {
 	if s.First == nil || f != nil && f.Seed < s.First.Seed {
 		s.First = f
 	}
 }
 
-// Merge adds what another part of the same campaign found.
+// Merge adds the summary of another part of the same campaign.
 func (s *Summary) Merge(o *Summary) {
 	s.Seeds += o.Seeds
 	s.Failed += o.Failed
@@ -103,7 +105,7 @@ func addCounts[K comparable](to, from map[K]uint64) {
 	}
 }
 
-// Unmet are the conjunctions that seeds of the summary's profile can meet, and did not.
+// Unmet returns the conjunctions that seeds of the summary's profile can meet, but did not meet.
 func (s *Summary) Unmet() []Conjunction {
 	met := s.Coverage.Counts("conjunction")
 	return slices.DeleteFunc(Meetable(s.Profile), func(c Conjunction) bool { return met[c.String()] > 0 })

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// ownSystem is machines of users, alone or beside ranks: what is a rank's goes to PD.
+// ownSystem runs the machines of users, alone or beside ranks. It forwards everything that concerns a rank to PD.
 var ownSystem = world.System{
 	Name: "own",
 	Cast: func(w *world.World, p *plan.Plan, n *world.Node) { trialOf(w).castOwn(p, n) },
@@ -73,20 +73,20 @@ var ownSystem = world.System{
 	Invited: pd.System.Invited,
 }
 
-// wordsOfAll are those of ranks and of users' machines.
+// wordsOfAll returns the messages of ranks, with a Legible that also covers the messages of users' machines.
 func wordsOfAll() world.Words {
 	x := pd.System.Words
 	x.Legible = func(w *world.World, c *world.Conn) func([]byte) bool { return trialOf(w).legibleTo(c) }
 	return x
 }
 
-// trialOf is the trial that a world is part of.
+// trialOf returns the trial that a world belongs to.
 func trialOf(w *world.World) *trial { return w.Side.(*trial) }
 
-// wantOwn is what commands of users' engines are for, in numbers; whose item it is says the rest.
+// wantOwn is the first want number for commands of users' engines. The item of a command says what the command does.
 const wantOwn = plan.Want(plan.Wants)
 
-// castOwn has a node be one of a user's, or a rank.
+// castOwn makes a node run a user's machine, or a rank.
 func (w *trial) castOwn(p *plan.Plan, n *world.Node) {
 	if i := int(n.ID) - w.cast.ranks; i >= 0 {
 		n.User, n.Side = true, &w.cast.own[i]
@@ -95,7 +95,7 @@ func (w *trial) castOwn(p *plan.Plan, n *world.Node) {
 	pd.System.Cast(&w.World, p, n)
 }
 
-// beginOwn queues what engines want.
+// beginOwn queues the workload of the engines.
 func (w *trial) beginOwn() {
 	if w.cast.ranks > 0 {
 		pd.System.Engine.Begin(&w.World)
@@ -105,10 +105,11 @@ func (w *trial) beginOwn() {
 		w.Queue.Push(int64(x.At), world.Delivery{Kind: world.KindItem, Node: int32(x.Node), A: uint64(i)})
 	}
 	for _, n := range w.Nodes[w.cast.ranks:] {
-		w.Tick(n) // It may have had a deadline from the start.
+		w.Tick(n) // The machine may have had a deadline from the start.
 	}
 }
 
+// actOwn carries out a queued delivery of an engine.
 func (w *trial) actOwn(d world.Delivery) {
 	if d.Kind != world.KindItem {
 		pd.System.Engine.Act(&w.World, d)
@@ -134,9 +135,10 @@ func (w *trial) giveOwn(n *world.Node, item int) {
 	w.ForNode(n, 0, world.Delivery{Kind: world.KindCommand, A: uint64(t), B: uint64(c.Want)})
 }
 
-// item is what a command is for.
+// item returns the item from which a command was made.
 func (w *trial) item(c *pd.Command) *Item { return &w.Source.Items[c.Job] }
 
+// commandedOwn returns the body of a command.
 func (w *trial) commandedOwn(n *world.Node, t effects.Ticket) effects.CommandBody {
 	if !n.User {
 		return pd.System.Engine.Command(&w.World, n, t)
@@ -144,6 +146,7 @@ func (w *trial) commandedOwn(n *world.Node, t effects.Ticket) effects.CommandBod
 	return w.Commands[t-1].Body
 }
 
+// outcomeOwn records the outcome of a command and verifies that it is the only one (L1).
 func (w *trial) outcomeOwn(n *world.Node, e *effects.Deliver) {
 	if !n.User {
 		pd.System.Engine.Outcome(&w.World, n, e)
@@ -164,6 +167,7 @@ func (w *trial) outcomeOwn(n *world.Node, e *effects.Deliver) {
 	}
 }
 
+// returnedOwn records that a machine returns the memory of a command (L1).
 func (w *trial) returnedOwn(n *world.Node, e *effects.Return) {
 	if !n.User {
 		pd.System.Engine.Returned(&w.World, n, e)
@@ -178,9 +182,10 @@ func (w *trial) returnedOwn(n *world.Node, e *effects.Return) {
 	w.Unfinished--
 }
 
-// patienceDefault is for systems that say nothing else.
+// patienceDefault is the patience of systems that do not set Patience.
 const patienceDefault = 10 * effects.Second
 
+// patienceOwn returns the longest patience of all systems in the trial.
 func (w *trial) patienceOwn() effects.Duration {
 	d := effects.Duration(0)
 	if w.cast.ranks > 0 {
@@ -196,7 +201,8 @@ func (w *trial) patienceOwn() effects.Duration {
 	return d
 }
 
-// overdueOwn finds a command that has no outcome although all faults are over and its system's patience, too.
+// overdueOwn fails the run for a command that has no outcome, or has not returned its memory, although all faults and
+// its system's patience are over.
 func (w *trial) overdueOwn() {
 	if w.cast.ranks > 0 {
 		pd.System.Engine.Overdue(&w.World)
@@ -216,7 +222,8 @@ func (w *trial) overdueOwn() {
 	}
 }
 
-// legibleTo says how messages of a connection are told from garbage; nil: nobody can.
+// legibleTo returns the function that distinguishes messages of a connection from garbage. legibleTo returns nil if
+// nothing can make that distinction.
 func (w *trial) legibleTo(c *world.Conn) func([]byte) bool {
 	for _, at := range [...]int32{c.Client, c.Server} {
 		if at >= 0 && w.Nodes[at].User {

@@ -15,9 +15,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What stories say of machines that are users' own.
+// The descriptions of users' machines in stories.
 
-// Who names a node in sentences.
+// Who returns the name of a node for sentences.
 func (w *trial) Who(id int32) string {
 	if id >= 0 && w.Nodes[id].User {
 		return fmt.Sprintf("%s (%s)", world.LaneName(id), user(w.Nodes[id]).Name)
@@ -25,7 +25,7 @@ func (w *trial) Who(id int32) string {
 	return world.LaneName(id)
 }
 
-// Role is what a node is, beside its number.
+// Role returns the role of a node, shown beside its number.
 func (w *trial) Role(n *world.Node) string {
 	if n.User {
 		return user(n).Name
@@ -33,7 +33,7 @@ func (w *trial) Role(n *world.Node) string {
 	return n.Facets.String()
 }
 
-// Message describes bytes that only a user's system can read.
+// Message describes a message. Only a user's system can interpret its own bytes, so they are shown as hexadecimal text.
 func (w *trial) Message(from int32, b []byte) story.Message {
 	if from < 0 || !w.Nodes[from].User {
 		return w.Cluster.Message(from, b)
@@ -41,7 +41,7 @@ func (w *trial) Message(from int32, b []byte) story.Message {
 	return story.Message{Kind: inShort(b), Text: hex.EncodeToString(b)}
 }
 
-// inShort shows what a message of a user's begins with: as text if it is text, else in hex.
+// inShort shows the beginning of a message of a user's system: as text if all of it is text, otherwise in hexadecimal.
 func inShort(b []byte) string {
 	const textMost, hexMost = 32, 12
 	isText := len(b) > 0 && utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) })
@@ -58,7 +58,7 @@ func inShort(b []byte) string {
 	return fmt.Sprintf("%x... (%d bytes)", b[:hexMost], len(b))
 }
 
-// Command is what an engine wants.
+// Command describes the command of a ticket.
 func (w *trial) Command(t effects.Ticket) story.Command {
 	c := &w.Commands[t-1]
 	if !w.Nodes[c.Node].User {
@@ -67,7 +67,7 @@ func (w *trial) Command(t effects.Ticket) story.Command {
 	return story.Command{Want: w.item(c).Do, Node: c.Node, Held: c.Held, Target: c.Target, Pages: c.Pages}
 }
 
-// Held counts what is to be nothing at rest.
+// Held visits the counts that must be zero at rest.
 func (w *trial) Held(n *world.Node, visit func(what string, count int)) {
 	if !n.User {
 		w.Cluster.Held(n, visit)
@@ -76,7 +76,8 @@ func (w *trial) Held(n *world.Node, visit func(what string, count int)) {
 	}
 }
 
-// Words say what a line of a user's node means, where that is not said of ranks; "" where it is.
+// Words returns the meaning of a log line about a user's node, where it differs from the line's meaning for ranks; ""
+// where it does not differ.
 func (w *trial) Words(e world.Entry) string {
 	if e.Node < 0 || !w.Nodes[e.Node].User {
 		return ""
@@ -101,7 +102,7 @@ func (w *trial) Words(e world.Entry) string {
 	return ""
 }
 
-// factName returns what a fact is called where it is said by a node, in the event log.
+// factName returns the name of a fact in the event log when the given node reports it.
 func (w *trial) factName(node int32, f effects.Fact) string {
 	if n := w.Nodes[node]; n.User {
 		return user(n).system.fact(f)
@@ -109,7 +110,7 @@ func (w *trial) factName(node int32, f effects.Fact) string {
 	return f.String()
 }
 
-// fact is a fact's name.
+// fact returns the system's name of a fact.
 func (s *System) fact(f effects.Fact) string {
 	if i := int(f) - effects.FactOther; i >= 0 && i < len(s.Facts) {
 		return s.Facts[i]

@@ -11,25 +11,26 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 )
 
-// trial is one run: a cluster of ranks, machines of users, and who judges all of it.
+// trial is a run: a cluster of ranks, the machines of users, and the oracles that judge both.
 type trial struct {
 	pd.Cluster
-	cast  cast  `snap:"share"` // who takes part
+	cast  cast  `snap:"share"` // the nodes of the run
 	spare spare `snap:"share"`
 }
 
-// spare is what an earlier run has left that this one may use.
+// spare holds memory of an earlier run that this run may use again.
 type spare struct {
-	ranks *ledger.Oracles // their memory; nil: none is left
+	ranks *ledger.Oracles // memory of the ranks' oracles; nil: none is left
 	table *oracle.Table
 }
 
+// newTrial returns a new trial that is ready to run a plan.
 func newTrial(o Options, p *plan.Plan) (*trial, error) {
 	w := &trial{}
 	return w, w.begin(o, p)
 }
 
-// begin makes a trial that is empty ready for a plan.
+// begin prepares an empty trial for a plan.
 func (w *trial) begin(o Options, p *plan.Plan) error {
 	c, err := o.System.castOf(p)
 	if err != nil {
@@ -60,19 +61,19 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 	return nil
 }
 
-// Cloned says to a copy of a trial that it is one by itself.
+// Cloned makes a copy of a trial independent of the original.
 func (w *trial) Cloned() {
 	w.Side = w
 	w.ledger().Of(&w.Cluster)
 	w.Panel.Cloned(judged{&w.World})
 }
 
-// trials are of runs that are over, empty again but for their memory: the next run on that core has no need to make
-// its own. Machines are made anew for every life, as in reality.
+// trials holds trials of runs that are over. They are empty, but their memory can be used again by the next run on the
+// same core. Machines are created anew for every incarnation, as in reality.
 var trials = sync.Pool{New: func() any { return &trial{} }}
 
-// retire empties a trial that was run to its end and keeps it for another run. One that failed is left alone: its
-// invariants may be what broke.
+// retire empties a trial that ran to its end and keeps it for another run. A trial that failed is not kept, because its
+// invariants may be broken.
 func (w *trial) retire() {
 	left := spare{w.ledger(), w.Panel.Table()}
 	w.Clear()

@@ -1,8 +1,18 @@
-// Package coverage counts which odd paths runs took, by name. Who counts paths reserves a [Section] for them as the
-// program starts, and names them; what is written, read and merged goes by the names alone.
+// Package coverage counts which unusual paths runs took, by the names of the paths. A package that counts paths
+// reserves a [Section] for them when the program starts, and names them. Counts are written, read and merged by name
+// only.
 //
-// A caller may rely on this: a point of a section is that section's alone; merging is adding, in any order; and a file
-// of another commit can be read, whatever it counts.
+// A caller may rely on the following: a point belongs to one section only; merging is adding, in any order; and the
+// counts do not depend on the order in which the sections were reserved.
+//
+// Example: package world reserves a section for the faults. The i-th path is named "fault " and the name of the
+// fault:
+//
+//	var pointFault = coverage.Section(int(plan.FaultKinds), func(i int) string { ... })
+//
+// When a node crashes, the world calls Hit(pointFault + coverage.Point(plan.FaultCrash)). The run's counts, written as
+// JSON, then contain "fault crash": 1. A campaign merges the counts of all runs, and a name that is missing in the sum
+// is a path that no run took.
 package coverage
 
 import (
@@ -13,30 +23,30 @@ import (
 	"sync"
 )
 
-// Coverage counts which odd paths a run took, or a campaign. Each has a name that
-// starts with its section: "mark sender/...", "fact ready", "transfer expired",
-// "outcome put ok", "effect sender Grant", "fault crash", "conjunction frozen-over-restart";
-// "judged S3 stores" and "void S3 stores" for what oracles had to say, and had not; and "step",
-// with the state of what an event is about and the event: "step sender's put moving × Settled".
+// Coverage counts the unusual paths that a run or a campaign took. The name of a path starts with its section: "mark
+// sender/...", "fact ready", "transfer expired", "outcome put ok", "effect sender Grant", "fault crash", "conjunction
+// frozen-over-restart". "judged S3 stores" and "void S3 stores" count the occasions at which oracles judged and could
+// not judge. "step" has the state of what an event is about and the event: "step sender's put moving × Settled".
 type Coverage struct{ counts []uint64 } // by point; nil is none
 
-// A Point is the place of one path among the counts.
+// A Point is the position of one path in the counts.
 type Point int
 
-// sections are those that were reserved, in order; all of them before anything is counted.
+// sections holds the reserved sections, in order. All of them are reserved before anything is counted.
 var (
 	sections []section
 	points   Point
 )
 
+// A section is a range of points and the function that names them.
 type section struct {
 	from Point
 	n    int
 	name func(i int) string
 }
 
-// Section reserves room for n paths and returns the place of the first. The i-th is called as name says; "" is none.
-// It is for variables of packages: once those are there, nobody may reserve more. Name is called later.
+// Section reserves n points and returns the first of them. Name returns the name of the i-th point, or "" if there is
+// no such path; it is called later. Section may only be called to initialize package variables.
 func Section(n int, name func(i int) string) Point {
 	from := points
 	sections = append(sections, section{from, n, name})
@@ -44,10 +54,10 @@ func Section(n int, name func(i int) string) Point {
 	return from
 }
 
-// New counts nothing yet.
+// New returns counts that are all zero.
 func New() Coverage { return Coverage{make([]uint64, points)} }
 
-// Emptied counts nothing yet, in the memory of c, which is not used any more.
+// Emptied returns counts that are all zero, in the memory of c, which must not be used any more.
 func (c Coverage) Emptied() Coverage {
 	if c.counts == nil {
 		return New()
@@ -59,7 +69,7 @@ func (c Coverage) Emptied() Coverage {
 // Hit counts a path.
 func (c *Coverage) Hit(p Point) { c.counts[p]++ }
 
-// names are those of all points, empty where there is none.
+// names returns the names of all points; points without a path have the empty name.
 var names = sync.OnceValue(func() []string {
 	all := make([]string, points)
 	for _, s := range sections {
@@ -70,7 +80,7 @@ var names = sync.OnceValue(func() []string {
 	return all
 })
 
-// Points are the names of everything that is counted, whether it can happen or not.
+// Points returns the names of all paths, including paths that cannot be taken.
 func Points() []string {
 	return slices.DeleteFunc(slices.Clone(names()), func(name string) bool { return name == "" })
 }
@@ -88,8 +98,8 @@ func (c *Coverage) Merge(o *Coverage) {
 	}
 }
 
-// Counts are the paths of a section that were taken, by name without the section's.
-// An empty section means all of them, with their full names.
+// Counts returns the counts of the paths of a section that were taken, by name without the name of the section. An
+// empty section selects all paths, with their full names.
 func (c *Coverage) Counts(section string) map[string]uint64 {
 	all := map[string]uint64{}
 	for p, n := range c.counts {
@@ -111,8 +121,8 @@ func (c *Coverage) Counts(section string) map[string]uint64 {
 // MarshalJSON writes the counts by name.
 func (c Coverage) MarshalJSON() ([]byte, error) { return json.Marshal(c.Counts("")) }
 
-// UnmarshalJSON reads them. A name that this program does not count comes from another
-// version, whose counts mean other things.
+// UnmarshalJSON reads counts. UnmarshalJSON returns an error for a name that this program does not count, because such
+// counts come from another version, in which they have other meanings.
 func (c *Coverage) UnmarshalJSON(text []byte) error {
 	var counts map[string]uint64
 	if err := json.Unmarshal(text, &counts); err != nil {

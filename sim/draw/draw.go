@@ -1,6 +1,16 @@
-// Package draw has every choice that a plan of the simulator leaves open: a stateless function of what names it, a
-// seed, a label, a subject and an ordinal. A caller may rely on this: equal names give equal draws, on any machine and
-// in any order, and one more draw somewhere leaves all others as they were.
+// Package draw makes every choice that a plan of the simulator leaves open. A draw is a stateless function of its name:
+// a seed, a label, a subject and an ordinal.
+//
+// A caller may rely on the following: equal names give equal draws, on any machine and in any order; and an additional
+// draw leaves all other draws unchanged.
+//
+// For example, the delay of the third message on a connection is drawn as
+//
+//	draw.Hash(seed, draw.Request, uint64(conn), 3).Heavy(mean)
+//
+// If a change of the plan adds a message on another connection, this delay stays the same, because neither the other
+// connection nor the number of earlier draws is part of its name. The shrinker depends on this: a plan from which a job
+// was removed is otherwise the same run.
 package draw
 
 import (
@@ -10,8 +20,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Label names what a draw is for. Labels are numbered by hand: their numbers are
-// part of what a seed means.
+// A Label names the purpose of a draw. The numbers of labels are fixed, because they are part of what a seed means.
 type Label uint64
 
 const (
@@ -45,27 +54,28 @@ const (
 	Communicator
 	Encoder
 
-	Labels // how many there are
+	Labels // the number of labels
 )
 
-// The first of the labels of faults, which follow in order: their strikes, and when
-// the scheduled ones start.
+// Strike and Schedule are the first of the labels of faults, which follow in the order of the faults' numbers: labels
+// for strikes, and labels for the start of scheduled faults.
 const (
 	Strike   Label = 64
 	Schedule Label = 64 + 256
 )
 
-// Mix is one round of multiply-and-fold: both halves of a 128-bit product matter.
+// Mix returns one round of multiply-and-fold: both halves of the 128-bit product contribute.
 func Mix(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a^0x9E3779B97F4A7C15, b^0xD1B54A32D192ED03)
 	return hi ^ lo
 }
 
-// An Of is a value that depends on nothing but what names it.
+// An Of is the value of a draw. It depends only on the name of the draw.
 type Of uint64
 
-// Nothing is drawn in worlds of these seeds but identities: every draw is still, the least
-// of its range, or restless, the greatest. There somebody else chooses: whoever explores a small world.
+// In worlds with these seeds only identities are drawn. Every other draw is still, which is the least value of its
+// range, or restless, which is the greatest. Such worlds are used by the explorer of small worlds, which makes the
+// choices itself.
 const (
 	StillSeed    uint64 = 1<<64 - 1
 	RestlessSeed uint64 = 1<<64 - 2
@@ -73,7 +83,7 @@ const (
 	restless     Of     = 1<<64 - 1
 )
 
-// Hash draws what a seed means by a label, a subject and an ordinal.
+// Hash returns the draw of a seed for a label, a subject and an ordinal.
 func Hash(seed uint64, l Label, about, ordinal uint64) Of {
 	if seed >= RestlessSeed && l != Identity {
 		if seed == StillSeed {
@@ -84,7 +94,7 @@ func Hash(seed uint64, l Label, about, ordinal uint64) Of {
 	return Of(Mix(Mix(Mix(seed, uint64(l)), about), ordinal+0x632BE59BD9B4E019))
 }
 
-// Again gives a further independent value of the same name.
+// Again returns another, independent value for the same name.
 func (d Of) Again() Of {
 	if d == Still || d == restless {
 		return d
@@ -107,10 +117,10 @@ func (d Of) Below(n uint64) uint64 {
 // Between returns a value in [lo, hi].
 func (d Of) Between(lo, hi int) int { return lo + int(d.Below(uint64(hi-lo+1))) }
 
-// Permille is true n times in a thousand.
+// Permille returns true with a probability of n in a thousand.
 func (d Of) Permille(n int) bool { return int(d.Below(1000)) < n }
 
-// Rarely is Permille for what happens by itself: where nothing is drawn, it does not.
+// Rarely is like Permille, for events that occur by themselves: they never occur in worlds in which nothing is drawn.
 func (d Of) Rarely(n int) bool { return d != Still && d != restless && d.Permille(n) }
 
 // Span returns a duration in [lo, hi].
@@ -118,7 +128,7 @@ func (d Of) Span(lo, hi effects.Duration) effects.Duration {
 	return lo + effects.Duration(d.Below(uint64(hi-lo)+1))
 }
 
-// Time is span for the durations of plans, rounded so that a person can read them.
+// Time is like Span, for the durations of plans. The result is rounded so that a person can read it.
 func (d Of) Time(lo, hi time.Duration) time.Duration {
 	unit := 10 * time.Microsecond
 	if hi < 10*time.Millisecond {
@@ -127,8 +137,8 @@ func (d Of) Time(lo, hi time.Duration) time.Duration {
 	return max(lo, (lo + time.Duration(d.Below(uint64(hi-lo)+1))).Truncate(unit))
 }
 
-// Heavy returns a duration around mean with a tail of up to thirty times it: most
-// delays are ordinary, and the interesting ones are not.
+// Heavy returns a duration around mean, with a tail of up to thirty times the mean: most delays are ordinary, and the
+// rare long ones are of interest.
 func (d Of) Heavy(mean effects.Duration) effects.Duration {
 	if mean <= 0 {
 		return 0

@@ -2,10 +2,10 @@ package explore
 
 import "github.com/kvferry/kvferry/sim/world"
 
-// Acts of a scope come one after another, so that orders among things of two of them are not tried: what matters is
-// often how a later one begins, not how the world became as it is then.
+// The acts of a scope happen one after another, so that orders between events of two acts are not tried. What matters
+// is often how a later act begins, not how the world reached that state.
 
-// nextAct is the act that comes next: the first of which no job has begun. It is 0 if there is none.
+// nextAct returns the next act: the first act of which no job has begun. nextAct returns 0 if there is none.
 func (b *branch) nextAct(s *Scope) (next int) {
 	for i := range s.Jobs {
 		if act := s.Jobs[i].Act; act > 0 && (next == 0 || act < next) && !b.begun(s, act) {
@@ -15,7 +15,7 @@ func (b *branch) nextAct(s *Scope) (next int) {
 	return next
 }
 
-// begun says whether a job of an act has begun.
+// begun reports whether a job of an act has begun.
 func (b *branch) begun(s *Scope, act int) bool {
 	left := 0
 	for i := range s.Jobs {
@@ -31,7 +31,7 @@ func (b *branch) begun(s *Scope, act int) bool {
 	return left > 0
 }
 
-// actOf is the act that begins with a delivery; 0: none does.
+// actOf returns the act that begins with a delivery, or 0.
 func actOf(s *Scope, d *world.Delivery) int {
 	if d.Kind != world.KindStart || d.A >= uint64(len(s.Jobs)) {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// apply makes the choice. It returns false if it is none after all: the step has fewer
-// effects, or the fault no occasion in it.
+// apply makes the choice. apply returns false if the choice does not exist after all, because the step has fewer
+// effects, or because the fault has no occasion in it.
 func (b *branch) apply(s *Scope, c choice) bool {
 	w := b.w
 	if c.fault() {
@@ -65,9 +65,9 @@ func (b *branch) apply(s *Scope, c choice) bool {
 	return true
 }
 
-// deliver takes one delivery. What an engine or the proxy does between two waits needs no
-// wait of its own: to do a thing later, or to do it and be heard later, is the same to
-// everybody else, so its command is heard at once unless others are ahead of it.
+// deliver carries out a delivery. What an engine or the proxy does between two waits needs no separate choice: for
+// all others it makes no difference whether the action happens later, or happens now and is noticed later. The
+// resulting command is therefore carried out at once, unless other deliveries are ahead of it in its channel.
 func (b *branch) deliver(c choice) {
 	w := b.w
 	before := w.Queue.Seq
@@ -75,7 +75,7 @@ func (b *branch) deliver(c choice) {
 	switch {
 	case d.Kind == world.KindFetch:
 		b.run.Fetches(&d)
-	case c.move == moveDeliver && c.nth > 0: // What the driver may do or not, it does not.
+	case c.move == moveDeliver && c.nth > 0: // The driver omits what it may omit.
 		w.Seed = draw.RestlessSeed
 		w.Deliver(d)
 		w.Seed = draw.StillSeed
@@ -96,7 +96,7 @@ func (b *branch) deliver(c choice) {
 	}
 }
 
-// head says whether nothing is ahead of q in its channel.
+// head reports whether no delivery is ahead of q in its channel.
 func (b *branch) head(q world.Queued) bool {
 	w := b.w
 	ch := channelOf(w, &w.Queue.Slab[q.Slot])
@@ -105,7 +105,7 @@ func (b *branch) head(q world.Queued) bool {
 	})
 }
 
-// strike lets a fault strike wherever it can in what happens next.
+// strike makes a fault strike wherever it can in the next delivery or tick.
 func (b *branch) strike(c choice) bool {
 	w, f := b.w, plan.Fault(c.nth)
 	before := w.Result.Counted[f]
@@ -120,6 +120,7 @@ func (b *branch) strike(c choice) bool {
 	return w.Result.Counted[f] > before
 }
 
+// tick lets time pass to the deadline of a node.
 func (b *branch) tick(n *world.Node) {
 	t, _ := deadline(n)
 	b.w.Now = max(b.w.Now, n.When(t))
@@ -137,11 +138,10 @@ func (b *branch) tick(n *world.Node) {
 	b.w.Deliver(world.Delivery{Kind: world.KindTick, Node: n.ID, Life: n.Life, A: n.TickGen})
 }
 
-// settle delivers a request that has arrived, as nothing that happens between could tell:
-// one that has arrived and one that is about to are the same to everybody else. (That is
-// not so of an answer: once it is in the mailbox, closing the connection does not stop it.)
-// What nobody will see any more is forgotten, and so are ticks: they follow from the
-// deadlines.
+// settle delivers requests that have arrived, because no event in between could make a difference: for all others, a
+// request that has arrived and a request that is about to arrive are the same. (Replies differ: once a reply is in the
+// mailbox, closing the connection does not stop the reply.) settle removes deliveries that can have no effect any more,
+// and ticks, which follow from the deadlines.
 func (b *branch) settle() {
 	w := b.w
 	for again := true; again && w.Failure == nil; {
@@ -167,8 +167,8 @@ func (b *branch) settle() {
 	}
 }
 
-// idle says whether nothing will come of d, whenever it is delivered: it is for a connection
-// that is closed or silently dead, of which no event may follow.
+// idle reports whether d can have no effect whenever it is delivered, because it belongs to a connection that is closed
+// or silently dead, on which no event may follow.
 func idle(w *world.World, d *world.Delivery) bool {
 	switch d.Kind {
 	case world.KindAnswer:

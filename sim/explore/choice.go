@@ -8,53 +8,53 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A branch is one situation of an exploration: a run, and what the scope still allows
-// to go wrong in it.
+// A branch is a situation of an exploration: a run, and the faults that the scope still allows in it.
 type branch struct {
 	run      Run
-	w        *world.World `snap:"scratch"` // the run's
+	w        *world.World `snap:"scratch"` // the run's world
 	left     int          // faults that may still strike
-	frozen   int32        // the node that is stalled, or noNode
+	frozen   int32        // the node that is stalled, or plan.Nobody
 	frozenAt int64        `snap:"instant"`
 
-	stepwise bool `snap:"skip"` // do nothing together; tests compare
+	stepwise bool `snap:"skip"` // combine no choices; for tests that compare both ways
 }
 
 // move is a kind of choice.
 type move uint8
 
 const (
-	moveDeliver move = iota + 1 // the head of a channel arrives, or an engine does its next thing
-	moveTick                    // time passes to the earliest deadline, and its machine is told
-	moveWait                    // time passes by one unit, to no deadline
-	moveThaw                    // the stalled process goes on
+	moveDeliver move = iota + 1 // the first delivery of a channel happens, or an engine acts
+	moveTick                    // time passes to the earliest deadline, and that machine is ticked
+	moveWait                    // time passes by one unit, without a deadline
+	moveThaw                    // the stalled process resumes
 	// Faults.
-	moveStrike  // a fault that can strike in what happens next does
-	moveCrash   // a node dies
-	moveCrashIn // a node dies in the middle of a step, nth effects of it carried out
-	moveDrain   // a node is told to drain
-	moveAbort   // an engine changes its mind
+	moveStrike  // a fault strikes wherever it can in the next delivery or tick
+	moveCrash   // a node crashes
+	moveCrashIn // a node crashes in the middle of a step, after nth effects
+	moveDrain   // a node is asked to drain
+	moveAbort   // an engine aborts a command
 	moveCutConn
 	moveCutLink
-	moveHarm  // what only the run's system knows goes wrong
-	moveStall // a process stops; its hardware does not
+	moveHarm  // a fault that only the run's system knows
+	moveStall // a process stops; its hardware continues
 )
 
-// choice is one of the things that can happen next.
+// choice is an action that can happen next.
 type choice struct {
 	move move
 	seq  uint64 // of the delivery
 	node int32
 	nth  int // effects before a crash; the ticket, connection, link or fault concerned
 
-	steps bool // it gives a machine an event, on node
+	steps bool // it passes an event to the machine of node
 }
 
+// fault reports whether the choice is a fault.
 func (c choice) fault() bool { return c.move >= moveStrike }
 
-// channelOf numbers what keeps its order, as the real transports and planes do: the
-// completions of a node's data plane, an engine's commands, what a client's transport
-// notices, the two stores of a page. Zero: free to overtake everything.
+// channelOf returns a number for the channel in which a delivery keeps its order, as the real transports and planes do:
+// the completions of a node's data plane, an engine's commands, what a client's transport reports, the two stores of a
+// page. channelOf returns 0 for a delivery that may overtake all others.
 func channelOf(w *world.World, d *world.Delivery) uint64 {
 	const plane, mailbox, notice, store, words, batches = 1 << 56, 2 << 56, 3 << 56, 4 << 56, 5 << 56, 6 << 56
 	node := uint64(uint32(d.Node))
@@ -83,8 +83,8 @@ func channelOf(w *world.World, d *world.Delivery) uint64 {
 	return 0
 }
 
-// choices lists everything that can happen next, in an order that depends on nothing but
-// the way here: positions in it are what paths consist of.
+// choices lists everything that can happen next. The order of the list depends only on the path to the situation,
+// because paths consist of positions in it.
 func (b *branch) choices(s *Scope, into []choice) []choice {
 	w, act := b.w, b.nextAct(s)
 	under := w.Queue.Heap
@@ -107,7 +107,7 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	if len(into) == 0 && act > 0 {
 		into = b.starts(s, act, into)
 	}
-	late := s.Timers != TimersIdle && act == 0 // All is quick until the last act.
+	late := s.Timers != TimersIdle && act == 0 // Everything is fast until the last act.
 	if late || len(into) == 0 {
 		into = b.ticks(into)
 	}
@@ -123,12 +123,12 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	return into
 }
 
-// timesOut says whether a delivery is the end of a driver's patience: that comes when nothing else can.
+// timesOut reports whether a delivery is a timeout of a driver, which happens only when nothing else can.
 func timesOut(d *world.Delivery) bool {
 	return d.Kind == world.KindCommForm && d.C == world.FormLate
 }
 
-// timeouts adds the patience of drivers that may end now.
+// timeouts adds the timeouts of drivers that may happen now.
 func (b *branch) timeouts(into []choice) []choice {
 	for _, q := range b.w.Queue.Heap {
 		if d := &b.w.Queue.Slab[q.Slot]; timesOut(d) && !b.stalls(d) {
@@ -138,7 +138,7 @@ func (b *branch) timeouts(into []choice) []choice {
 	return into
 }
 
-// stepper is the node whose machine a delivery steps, if it steps one.
+// stepper returns the node at which a delivery steps the machine, if any.
 func (b *branch) stepper(d *world.Delivery) int32 {
 	switch d.Kind {
 	case world.KindArrive, world.KindTold:
@@ -150,7 +150,7 @@ func (b *branch) stepper(d *world.Delivery) int32 {
 	}
 }
 
-// commands says whether engines give commands in what happens there.
+// commands reports whether engines give commands in deliveries of a kind.
 func commands(k world.Kind) bool {
 	switch k {
 	case world.KindStart, world.KindFilled, world.KindFetch, world.KindLetGo, world.KindPosted, world.KindItem,
@@ -161,13 +161,13 @@ func commands(k world.Kind) bool {
 	}
 }
 
-// stalls says whether d must wait for the stalled process. Hardware need not.
+// stalls reports whether d must wait for the stalled process. Hardware need not wait.
 func (b *branch) stalls(d *world.Delivery) bool {
 	return b.frozen != plan.Nobody && d.Kind.OfProcess() && b.stepper(d) == b.frozen
 }
 
-// waits says whether the next unit of time has no deadline in it but one is near enough
-// for it to matter when.
+// waits reports whether the next unit of time contains no deadline while a deadline is near enough that its exact time
+// matters.
 func (b *branch) waits() bool {
 	near := false
 	for _, n := range b.w.Nodes {
@@ -185,8 +185,8 @@ func (b *branch) waits() bool {
 	return near
 }
 
-// ticks adds the nodes that have the earliest deadline. Deadlines of different nodes never
-// pass each other, deliveries may come after any number of them.
+// ticks adds the nodes that have the earliest deadline. Deadlines of different nodes never overtake each other, but
+// deliveries may happen after any number of deadlines.
 func (b *branch) ticks(into []choice) []choice {
 	var earliest int64
 	first := len(into)
@@ -208,7 +208,7 @@ func (b *branch) ticks(into []choice) []choice {
 	return into
 }
 
-// faults adds what may go wrong now.
+// faults adds the faults that may strike now.
 func (b *branch) faults(s *Scope, into []choice) []choice {
 	w := b.w
 	for _, f := range s.Strikes {
@@ -264,11 +264,11 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 	return into
 }
 
-// crashesIn is more effects than a step of a scope has: the choices beyond its last one
-// are none.
+// crashesIn is larger than the number of effects of any step in a scope. A crash after an effect that the step does not
+// have turns out to be no choice.
 const crashesIn = 16
 
-// deadline is when a node wants to be woken next, its machine or one of its links'.
+// deadline returns the next deadline of a node: that of its machine or of one of its links.
 func deadline(n *world.Node) (effects.Time, bool) {
 	at, ok := n.Machine.Deadline()
 	for _, l := range n.Links {

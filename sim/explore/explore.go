@@ -1,3 +1,25 @@
+// Package explore tries every order of events in a small world. A [Scope] describes the world: a few nodes and jobs,
+// and the faults that may strike. [Explore] searches all situations that the world can reach, and [Retrace] repeats one
+// path.
+//
+// The explorer moves from situation to situation by choices: a message arrives, a deadline passes, or a fault strikes.
+// The explorer clones the world for each choice and judges each situation with the same oracles as a run. Situations
+// that differ only in what no machine can observe count as one.
+//
+// A caller may rely on the following: an exploration that is complete has tried every order that the scope allows; and
+// the path of a violation leads to the same violation as long as scope and code stay the same.
+//
+// Example: a scope has one sender, one receiver and one job, and the receiver may crash.
+//
+//  1. In the first situation the only choice, apart from a crash of the receiver, is that the engine gives its command.
+//  2. While the allocation request is in flight there are these choices: the request arrives; the receiver crashes
+//     before that; or the request arrives and the receiver crashes after the nth effect of the resulting step.
+//  3. Each choice leads to a situation, in which the oracles look for a broken promise. A situation that was met before
+//     is not searched again.
+//  4. Where nothing but faults can happen any more, the world is brought to rest as at the end of a run: all commands
+//     must have ended, nothing may be left, and a further transfer must succeed.
+//  5. If a promise is broken, the explorer looks for a shorter path to a broken promise and returns the path, such as
+//     "0.2.0.1": the position of the choice taken in each situation.
 package explore
 
 import (
@@ -9,13 +31,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Explore tries every order in which things can happen in a scope: it goes depth first,
-// clones the situation for each choice, and goes on only from situations that it has not
-// met. In each the same oracles watch as in a campaign, and where nothing can happen any
-// more, everything must have ended, nothing be left, and a further transfer succeed.
+// Explore tries every order in which things can happen in a scope. Explore searches depth first, clones the situation
+// for each choice, and continues only from situations that it has not met before. In each situation the same oracles
+// judge as in a campaign. Where nothing can happen any more, every command must have ended, nothing may be left, and a
+// further transfer must succeed. Explore returns an error if the scope cannot be run; a broken promise is returned as
+// the Violation.
 //
-// Situations are told apart by 64 bits: among ten million the chance that any two
-// different ones were taken for the same is one in three hundred thousand.
+// Situations are distinguished by hashes of 64 bits. Among ten million situations, the probability that two different
+// ones have the same hash is one in three hundred thousand.
 func Explore(o Options) (Exploration, error) {
 	root, err := o.Scope.begin()
 	if err != nil {
@@ -37,27 +60,29 @@ func Explore(o Options) (Exploration, error) {
 	return x.found, err
 }
 
+// explorer is the state of an exploration.
 type explorer struct {
 	o     Options
 	shape *shape
-	seen  map[uint64]int32 // the depth at which a situation was met
+	seen  map[uint64]int32 // by hash: the depth at which a situation was met
 	stack []frame
 	found Exploration
-	cut   bool // a path reached the depth
+	cut   bool // a path reached the maximum depth
 
-	most   int               // transitions; 0 is no bound
-	onEnd  func(hash uint64) // tests; nil otherwise
+	most   int               // limit of transitions; 0: no limit
+	onEnd  func(hash uint64) // of tests; nil otherwise
 	broken bool
 	path   Path // to the first broken promise
 }
 
-// frame is one situation on the path under way.
+// frame is a situation on the current path.
 type frame struct {
 	b       *branch
 	choices []choice
 	next    int
 }
 
+// search explores everything that can be reached from root.
 func (x *explorer) search(root *branch) {
 	x.stack = x.stack[:0]
 	x.enter(root)
@@ -79,7 +104,7 @@ func (x *explorer) search(root *branch) {
 		c := f.choices[f.next]
 		f.next++
 		child := f.b
-		if f.next < len(f.choices) { // The last choice may have the situation itself.
+		if f.next < len(f.choices) { // The last choice may use the situation itself.
 			child = x.shape.clone(f.b)
 		}
 		if !x.try(child, c) {
@@ -102,7 +127,7 @@ func (x *explorer) search(root *branch) {
 	}
 }
 
-// skip passes over the crashes further on in a step that has no such effect.
+// skip skips the crashes after further effects of a step that has no such effects.
 func (f *frame) skip(c choice) {
 	for f.next < len(f.choices) && f.choices[f.next].move == moveCrashIn && f.choices[f.next].seq == c.seq &&
 		f.choices[f.next].node == c.node {
@@ -110,7 +135,8 @@ func (f *frame) skip(c choice) {
 	}
 }
 
-// try makes a choice. A machine that panics broke an invariant: that is a finding.
+// try makes a choice and reports whether there was such a choice. A machine that panics has broken an invariant, which
+// is a finding.
 func (x *explorer) try(b *branch, c choice) (made bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -122,7 +148,7 @@ func (x *explorer) try(b *branch, c choice) (made bool) {
 	return b.apply(&x.o.Scope, c)
 }
 
-// enter goes on from b unless it was met before.
+// enter continues from b, unless b was met before.
 func (x *explorer) enter(b *branch) {
 	depth := len(x.stack)
 	x.found.Depth = max(x.found.Depth, depth)
@@ -159,17 +185,18 @@ func (x *explorer) enter(b *branch) {
 	}
 }
 
+// fail records the current path as the path to a broken promise.
 func (x *explorer) fail() {
 	x.broken, x.path = true, nil
 	for _, f := range x.stack {
-		if f.next > 0 { // The last one, if it failed at rest, has made no choice.
+		if f.next > 0 { // The last situation has made no choice if it failed at rest.
 			x.path = append(x.path, f.next-1)
 		}
 	}
 }
 
-// rest lets a world in which nothing can happen any more come to its end as a campaign
-// does: whatever is open must have ended, and transfers succeed again.
+// rest brings a world in which nothing can happen any more to its end as a campaign does: everything open must have
+// ended, and transfers must succeed again.
 func (b *branch) rest() {
 	w := b.w
 	defer func() {
@@ -186,11 +213,11 @@ func (b *branch) rest() {
 	}
 }
 
-// shortenMost bounds the search for a shorter way to what was found, in transitions.
+// shortenMost limits the search for a shorter path, in transitions.
 const shortenMost = 400_000
 
-// shorten looks for a shorter path to any broken promise: the first one found depth
-// first goes a long way round.
+// shorten looks for a shorter path to any broken promise, because the first path that a depth-first search finds is
+// long.
 func (x *explorer) shorten() {
 	for most := shortenMost; len(x.path) > 1 && most > 0; {
 		root, err := x.o.Scope.begin()

@@ -9,49 +9,48 @@ import (
 	"github.com/kvferry/kvferry/sim/coverage"
 )
 
-// Options say what to explore and how far.
+// Options selects what to explore and how far.
 type Options struct {
 	Scope  Scope
-	Depth  int // the longest path; 0 is no bound
-	States int // the most situations; 0 is StatesMax
-	// Progress, if not nil, is called now and then. If it returns false, that is enough.
+	Depth  int // length of the longest path; 0: no limit
+	States int // maximum number of situations; 0: [StatesMax]
+	// Progress, if not nil, is called from time to time. The exploration ends if it returns false.
 	Progress func(*Exploration) bool
 }
 
-// StatesMax bounds an exploration that names no bound: each situation costs about 20
-// bytes of memory.
+// StatesMax is the limit of an exploration that sets no limit. Each situation needs about 20 bytes of memory.
 const StatesMax = 50_000_000
 
-// An Exploration is what was found.
+// An Exploration is the result of [Explore].
 type Exploration struct {
 	Scope       string
-	States      int // different situations
-	Transitions int // choices made
-	Ends        int // situations in which nothing can happen any more
-	Depth       int // of the longest path
+	States      int // number of different situations
+	Transitions int // number of choices made
+	Ends        int // number of situations in which nothing can happen any more
+	Depth       int // length of the longest path
 	Complete    bool
-	Cut         string // why it is not complete
+	Cut         string // why the exploration is not complete
 	Took        time.Duration
 	Coverage    coverage.Coverage
 	Violation   *Violation // the first broken promise
 }
 
-// A Path is the way to a situation: at each step the position of the choice among those
-// that there were. It means the same as long as scope and code stay the same.
+// A Path leads to a situation. It holds, for each step, the position of the choice in the list of choices. A path keeps
+// its meaning as long as scope and code stay the same.
 type Path []int
 
-// A Violation is a broken promise and the way to it.
+// A Violation is a broken promise and the path to it.
 type Violation struct {
 	Scope    string   `json:"scope"`
-	Property string   `json:"property"` // its number in docs/safety.md; "contract" and "panic" besides
-	Promise  string   `json:"promise"`  // what it says
-	Story    string   `json:"story"`    // what happened, in a sentence
+	Property string   `json:"property"` // its number in docs/safety.md, or "contract" or "panic"
+	Promise  string   `json:"promise"`  // the sentence that states the property
+	Story    string   `json:"story"`    // what happened, in one sentence
 	Path     Path     `json:"path"`
-	System   string   `json:"system,omitempty"` // whose scope it is, if not PD's
+	System   string   `json:"system,omitempty"` // the system of the scope, if not PD
 	Events   []string `json:"events"`           // every choice, and the event log between them
 }
 
-// Retrace is the one command that shows it again.
+// Retrace returns the command that repeats the violation.
 func (v *Violation) Retrace() string {
 	if v.System != "" {
 		return fmt.Sprintf("sim.Retrace, of scope %s of system %s, with the path %s", v.Scope, v.System, v.Path)
@@ -59,7 +58,7 @@ func (v *Violation) Retrace() string {
 	return fmt.Sprintf("kvferry sim explore --scope %s --path %s", v.Scope, v.Path)
 }
 
-// String tells the whole story.
+// String returns the complete description of the violation.
 func (v *Violation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s broken after %d choices: %s\n", v.Property, len(v.Path), v.Story)
@@ -75,7 +74,7 @@ func (v *Violation) String() string {
 	return b.String()
 }
 
-// String is the path as ParsePath takes it.
+// String returns the path in the form that ParsePath parses.
 func (p Path) String() string {
 	parts := make([]string, len(p))
 	for i, n := range p {
@@ -84,7 +83,7 @@ func (p Path) String() string {
 	return strings.Join(parts, ".")
 }
 
-// ParsePath reads what String wrote.
+// ParsePath parses the output of String.
 func ParsePath(text string) (Path, error) {
 	if text == "" {
 		return nil, nil

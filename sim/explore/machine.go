@@ -12,13 +12,12 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// How the containers of machines are hashed. What is left out is what no machine can
-// observe: the places in an index, the memory of dead slots, the numbers by which two
-// deadlines of different instants were set. TestEqualStatesGoOnAlike shows that states
-// which hash alike go on alike.
+// The hashes of the containers of machines leave out what no machine can observe: the positions in an index, the memory
+// of dead slots, and the order in which two deadlines of different instants were set. TestEqualStatesGoOnAlike shows
+// that states with equal hashes continue alike.
 
-// machineRules are for the containers that ranks consist of. What else is said of a rank's
-// fields, their tags say.
+// machineRules returns the rules for the containers that ranks consist of. Everything else about the fields of a rank
+// is stated by their tags.
 func (s *shape) machineRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		{Type: reflect.TypeFor[table.Slab[struct{}]](), Generic: true, Compile: compileSlab},
@@ -31,8 +30,8 @@ func (s *shape) machineRules() []snapshot.Rule {
 	}
 }
 
-// birth is what counts of when a row came, or of how often those of its class were condemned: nothing, unless a sweep
-// is under way, which leaves none that is.
+// birth returns what matters of the birth of a row, or of the number of times that rows of a class were condemned.
+// Both matter only while a sweep is in progress, because a finished sweep leaves no condemned row.
 func (s *shape) birth(b kernel.Birth) uint64 {
 	if !s.sweeps {
 		return 0
@@ -40,16 +39,17 @@ func (s *shape) birth(b kernel.Birth) uint64 {
 	return uint64(b)
 }
 
-// slab is where the parts of a table.Slab lie.
+// slab holds the offsets of the parts of a table.Slab.
 type slab struct {
 	rows             array
 	values           array
 	free, n          uintptr
-	live, life       uintptr // of a row
+	live, life       uintptr // in a row
 	prev, next, list uintptr
 	element          reflect.Type
 }
 
+// layoutOf returns the layout of a slab type.
 func layoutOf(t reflect.Type) slab {
 	at, rows := snapshot.Offset(t, "rows")
 	inner, list := snapshot.Offset(rows, "rows")
@@ -69,27 +69,28 @@ func layoutOf(t reflect.Type) slab {
 	}
 }
 
-// knows holds that a rule which hashes values of t in its own way knows all fields of t:
-// one that somebody adds must not be left out in silence.
+// knows panics unless t has the given number of fields. A rule that hashes values of t in its own way must know all
+// fields of t, so that a new field is not left out silently.
 func knows(t reflect.Type, fields int) {
 	if t.NumField() != fields {
 		panic(fmt.Sprintf("BUG: %s has %d fields and its rule knows %d: adapt the rule", t, t.NumField(), fields))
 	}
 }
 
+// span is the memory layout of a slice.
 type span struct {
 	data unsafe.Pointer
 	len  int
 	cap  int
 }
 
-// array is where the pieces of a table.Array lie.
+// array holds the offset of the pieces of a table.Array.
 type array struct {
 	pieces  uintptr
 	element reflect.Type
 }
 
-// arrayOf is one of type t that lies at an offset.
+// arrayOf returns the layout of an array of type t at an offset.
 func arrayOf(t reflect.Type, at uintptr) array {
 	pieces, of := snapshot.Offset(t, "pieces")
 	knows(t, 2)
@@ -106,7 +107,7 @@ func (a *array) each(p unsafe.Pointer, visit func(value unsafe.Pointer)) {
 	}
 }
 
-// at is the value at i.
+// at returns the value at index i.
 func (a *array) at(p unsafe.Pointer, i int) unsafe.Pointer {
 	pieces := *(*[]span)(unsafe.Add(p, a.pieces))
 	for ; i >= pieces[0].len; pieces = pieces[1:] {
@@ -124,9 +125,8 @@ func (s *slab) each(p unsafe.Pointer, visit func(row, value unsafe.Pointer, live
 	})
 }
 
-// compileSlab hashes slots in order with their lives, because handles name them, and the
-// order in which free ones will be used again. Of a dead slot nothing is left but what the
-// next life goes on from.
+// compileSlab hashes the slots in order with their lives, because handles name them, and the order in which free slots
+// will be used again. A dead slot contributes only what its next life continues from.
 func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	s := layoutOf(t)
 	past := w.Past(s.element)
@@ -153,9 +153,8 @@ func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p 
 	}
 }
 
-// compileIndex hashes which handles an index finds: for equal hashes in the order in
-// which it finds them, which is all that its cells decide. The hashes themselves follow
-// from the elements.
+// compileIndex hashes which handles an index finds. For equal hashes it includes the order in which the index finds
+// them, which is all that the cells decide. The hashes themselves follow from the elements.
 func compileIndex(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	cells, bucket := parts(t)
 	hash, handle := snapshot.OffsetOf[uint64](bucket, "hash"), snapshot.OffsetOf[table.Handle](bucket, "h")
@@ -182,7 +181,7 @@ func compileIndex(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 	}
 }
 
-// compileCompact does so for slots.
+// compileCompact does the same as compileIndex for slots.
 func compileCompact(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	cells, mark := parts(t)
 	tag, slot := snapshot.OffsetOf[uint32](mark, "tag"), snapshot.OffsetOf[uint32](mark, "slot")
@@ -197,7 +196,7 @@ func compileCompact(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher,
 				if mine == 0 {
 					continue
 				}
-				ahead := uint64(0) // of the same tag, from where it would best stand on
+				ahead := uint64(0) // of the same tag, starting at the tag's best position
 				for j := int(at(i, tag)) & (all.len - 1); at(j, slot) != mine; j = (j + 1) & (all.len - 1) {
 					if at(j, tag) == at(i, tag) {
 						ahead++
@@ -213,7 +212,7 @@ func compileCompact(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher,
 	}
 }
 
-// parts visits the cells of each part of an index of type t, and says what type they are of.
+// parts returns a function that visits the cells of each part of an index of type t, and the type of the cells.
 func parts(t reflect.Type) (cells func(p unsafe.Pointer, visit func(all *span)), cell reflect.Type) {
 	first, part := snapshot.Offset(t, "first")
 	more, _ := snapshot.Offset(t, "more")
@@ -231,8 +230,8 @@ func parts(t reflect.Type) (cells func(p unsafe.Pointer, visit func(all *span)),
 	}, cell
 }
 
-// compileTimers hashes deadlines as what they are for and when, counted from now. The
-// order in which they were set counts among those of one instant.
+// compileTimers hashes each deadline as its purpose and its time from now. For deadlines at the same instant, the order
+// in which they were set matters as well.
 func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	timers, inner := snapshot.Offset(t, "timers")
 	l := layoutOf(inner)
@@ -266,7 +265,7 @@ func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapsh
 	}
 }
 
-// compileCorrs hashes what is outstanding, whatever numbers it goes by.
+// compileCorrs hashes the outstanding operations, independent of their numbers.
 func compileCorrs(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	at, inner := snapshot.Offset(t, "refs")
 	l := layoutOf(inner)
@@ -284,8 +283,7 @@ func compileCorrs(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 	}
 }
 
-// outstanding says what a machine's Corr is for: in another history it may have another
-// number.
+// outstanding hashes what a machine uses a Corr for, because the number may differ in another history.
 func (s *shape) outstanding(h *snapshot.Hasher, n *world.Node, life uint32, c effects.Corr) {
 	if n == nil || !n.Up || n.Life != life {
 		h.Word(1)

@@ -6,22 +6,22 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// Machines clones and hashes machines by themselves: two that hash alike at one instant go on alike. It is for one
-// goroutine.
+// Machines clones and hashes machines without a world. Two machines with the same hash at one instant continue alike. A
+// Machines must be used by one goroutine at a time.
 type Machines struct{ s shape }
 
-// NewMachines returns one, which has seen no machine yet.
+// NewMachines returns a Machines that has seen no machine yet.
 func NewMachines() *Machines {
 	m := &Machines{s: shape{w: &world.World{}}}
 	m.s.walker = snapshot.New(m.s.machineRules()...)
 	return m
 }
 
-// CloneMachine is a machine that goes on apart, in the memory of old: the last one, which nobody uses any more; nil is
-// none.
+// CloneMachine returns an independent copy of a machine, in the memory of old: an earlier copy that is not used any
+// more, or nil.
 func CloneMachine[T any](m *Machines, old, of *T) *T { return snapshot.CloneOver(m.s.walker, old, of) }
 
-// SameMachine says whether two machines go on alike from an instant of their clock on.
+// SameMachine reports whether two machines continue alike from the given instant of their clock.
 func SameMachine[T any](m *Machines, a, b *T, now effects.Time) bool {
 	if snapshot.Same(m.s.walker, a, b) {
 		return true

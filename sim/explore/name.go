@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// named hashes values of type T by a name.
+// named returns a rule that hashes values of type T by a name.
 func named[T any](name func(v T) uint64) snapshot.Rule {
 	return snapshot.Rule{
 		Type: reflect.TypeFor[T](),
@@ -20,7 +20,8 @@ func named[T any](name func(v T) uint64) snapshot.Rule {
 	}
 }
 
-// worded hashes the fields of type T with a word as their tag, and refuses it at others.
+// worded returns a rule that hashes the fields of type T that have a word as their tag. The rule panics for fields of
+// other types with that word.
 func worded[T any](word string, hash func(h *snapshot.Hasher, v *T)) snapshot.Rule {
 	compile := func(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 		if want := reflect.TypeFor[T](); t != want {
@@ -31,13 +32,13 @@ func worded[T any](word string, hash func(h *snapshot.Hasher, v *T)) snapshot.Ru
 	return snapshot.Rule{Word: word, Compile: compile}
 }
 
-// numbered hashes numbers with a word as their tag by a name.
+// numbered returns a rule that hashes the numbers that have a word as their tag by a name.
 func numbered(word string, name func(id uint64) uint64) snapshot.Rule {
 	return worded(word, func(h *snapshot.Hasher, id *uint64) { h.Word(name(*id)) })
 }
 
-// nameRules hash what stands for something else by its name: pointers between the parts
-// of a world, and the numbers that drivers gave.
+// nameRules returns the rules for values that refer to something else, which are hashed by the name of what they refer
+// to: pointers between the parts of a world, and the numbers that drivers assign.
 func (s *shape) nameRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		named(func(n *world.Node) uint64 {
@@ -83,7 +84,7 @@ func (s *shape) nameRules() []snapshot.Rule {
 		numbered("conn", s.conn),
 		numbered("link", s.link),
 		numbered("request", s.request),
-		// Where the thing itself lies, and not only its name.
+		// The object itself is hashed here, and not only its name.
 		{Word: "whole", Over: true, Compile: compileWhole},
 		{Type: reflect.TypeFor[world.Conn](), Compile: s.compileConn},
 		{Type: reflect.TypeFor[world.Transfer](), Compile: s.compileTransfer},
@@ -107,8 +108,8 @@ func compileWhole(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 	return func(h *snapshot.Hasher, p unsafe.Pointer) { h.Value(of, *(*unsafe.Pointer)(p)) }
 }
 
-// compileConn hashes beside the rest of a connection what its client waits for: the
-// machines know who waits for what; here it says which of them it is.
+// compileConn hashes, in addition to the rest of a connection, the requests that its client waits for. The machine
+// knows what each request is for, and this identifies the request for that purpose.
 func (s *shape) compileConn(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	rest := w.Structure(t)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
@@ -124,7 +125,7 @@ func (s *shape) compileConn(w *snapshot.Walker, t reflect.Type) func(h *snapshot
 	}
 }
 
-// compileTransfer does so for a transfer.
+// compileTransfer hashes, in addition to the rest of a transfer, what its initiator uses the transfer for.
 func (s *shape) compileTransfer(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	rest := w.Structure(t)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
@@ -134,6 +135,7 @@ func (s *shape) compileTransfer(w *snapshot.Walker, t reflect.Type) func(h *snap
 	}
 }
 
+// waiting hashes what a node's machine uses a Corr for.
 func (s *shape) waiting(h *snapshot.Hasher, node int32, life uint32, c effects.Corr) {
 	if c == 0 {
 		h.Word(0)
@@ -142,7 +144,7 @@ func (s *shape) waiting(h *snapshot.Hasher, node int32, life uint32, c effects.C
 	s.outstanding(h, s.w.Nodes[node], life, c)
 }
 
-// conn is the name of a connection as its client or its server numbers it.
+// conn returns the name of a connection, given the number that its client or its server uses.
 func (s *shape) conn(id uint64) uint64 {
 	if id&(1<<40) != 0 {
 		if c := s.w.ConnOf(id & (1<<32 - 1)); c != nil {
@@ -155,7 +157,7 @@ func (s *shape) conn(id uint64) uint64 {
 	return id
 }
 
-// link is the name of a link: the how-many-th of its life.
+// link returns the name of a link: its ordinal among the links of the same incarnation.
 func (s *shape) link(id uint64) uint64 {
 	if id == 0 || id > uint64(len(s.w.Links)) {
 		return id
@@ -169,6 +171,7 @@ func (s *shape) link(id uint64) uint64 {
 	return uint64(plan.AboutNode(l.From, l.FromLife)) ^ nth<<40
 }
 
+// ticket returns the name of a command.
 func (s *shape) ticket(id uint64) uint64 {
 	if id == 0 || id > uint64(s.run.Given()) {
 		return id
@@ -176,6 +179,7 @@ func (s *shape) ticket(id uint64) uint64 {
 	return s.run.Ticket(effects.Ticket(id))
 }
 
+// transfer returns the name of a transfer.
 func (s *shape) transfer(id uint64) uint64 {
 	if id == 0 || id > uint64(len(s.w.Transfers)) {
 		return id
@@ -183,7 +187,7 @@ func (s *shape) transfer(id uint64) uint64 {
 	return uint64(s.w.Transfers[id-1].Name)
 }
 
-// request is the name of a request: the how-many-th that came on its connection.
+// request returns the name of a request: its ordinal among the requests of the same connection.
 func (s *shape) request(id uint64) uint64 {
 	if id == 0 || id > uint64(len(s.w.Requests)) {
 		return id
@@ -200,7 +204,7 @@ func (s *shape) request(id uint64) uint64 {
 	return draw.Mix(uint64(r.Conn.Name), nth)
 }
 
-// queue hashes what is under way: each channel in its order, the channels in any.
+// queue hashes the queued deliveries: each channel in its order, and the channels in any order.
 func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
 	q := (*world.Queue)(p)
 	total := uint64(0)
@@ -222,7 +226,7 @@ func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
 	h.Word(total)
 }
 
-// delivery hashes one delivery, its numbers by what they name.
+// delivery hashes a delivery. Its numbers are replaced by the names of what they refer to.
 func (s *shape) delivery(h *snapshot.Hasher, d *world.Delivery) {
 	h.Word(uint64(d.Kind)<<48 | uint64(uint16(d.Node))<<32 | uint64(d.Life))
 	h.Bytes(d.Body)
@@ -254,7 +258,7 @@ func (s *shape) delivery(h *snapshot.Hasher, d *world.Delivery) {
 		client := s.w.Conns[a-1]
 		s.waiting(h, client.Client, client.Life, effects.Corr(b))
 		a, b = s.conn(a), 0
-	default: // Numbers of jobs, nodes, lives and grants mean the same in every history.
+	default: // Numbers of jobs, nodes, incarnations and grants mean the same in every history.
 	}
 	h.Word(a)
 	h.Word(b)

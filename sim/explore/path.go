@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Retrace goes a path once more and tells each line of the event log, its choices in
-// between, to log; nil: nobody. Where nothing more can happen at its end, it lets the
-// world come to rest. It returns the promise that broke, or nil.
+// Retrace repeats a path. Retrace passes each line of the event log to log, with the choices between them; log may be
+// nil. If nothing more can happen at the end of the path, Retrace brings the world to rest. Retrace returns the broken
+// promise, or nil, and an error if the path does not fit the scope.
 func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 	b, err := s.begin()
 	if err != nil {
@@ -53,7 +53,7 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 	return nil, nil
 }
 
-// what names a delivery: its kind, and what it is about.
+// what describes a delivery by its kind and its subject.
 func what(d *world.Delivery) string {
 	f := world.Forms[d.Kind]
 	text := f.Name
@@ -68,13 +68,13 @@ func what(d *world.Delivery) string {
 			text += " " + plan.Want(part.value).String()
 		case "code":
 			text += " " + effects.Code(part.value).String()
-		default: // What numbers mean to drivers alone tells nobody anything.
+		default: // Numbers that only drivers understand tell a reader nothing.
 		}
 	}
 	return text
 }
 
-// describe says what a choice is.
+// describe returns a description of a choice.
 func (b *branch) describe(c choice) string {
 	w := b.w
 	under := func() string {

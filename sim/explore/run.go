@@ -9,46 +9,59 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// A System is what plays in a scope.
+// A System is what runs in a scope.
 type System interface {
-	// Play makes the scope's world, with what is wanted in it about to start.
+	// Play creates the scope's world, in which the jobs and items are about to start.
 	Play(s *Scope) (Run, error)
 }
 
-// A Run is a world with all who play and judge in it: one tree, which is cloned and hashed as a whole. The explorer
-// knows nodes, networks and planes; of those who give commands it knows what is here.
+// A Run is a world together with its engines and oracles: one tree, which is cloned and hashed as a whole. The explorer
+// knows nodes, networks and planes. This interface is all that the explorer knows of the engines.
 type Run interface {
+	// Whole returns the world.
 	Whole() *world.World
-	Cloned() // says to a copy that it is one by itself
+	// Cloned makes a copy of a run independent of the original.
+	Cloned()
+	// Kinds returns the types that the run consists of.
 	Kinds() Kinds
 
-	Called(n *world.Node) string      // as scopes name it
-	Stepper(d *world.Delivery) int32  // the node whose machine a delivery steps; [plan.Nobody]
-	Fetches(d *world.Delivery)        // an engine wants now what it is told of, and is patient
-	Given() int                       // commands; tickets count from 1
-	Abortable(t effects.Ticket) int32 // the node whose engine may abort it; [plan.Nobody]
+	// Called returns the name of a node in scopes.
+	Called(n *world.Node) string
+	// Stepper returns the node at which a delivery steps the machine, or [plan.Nobody].
+	Stepper(d *world.Delivery) int32
+	// Fetches makes an engine fetch now what the delivery announces, with a long timeout.
+	Fetches(d *world.Delivery)
+	// Given returns the number of commands. Tickets count from 1.
+	Given() int
+	// Abortable returns the node at which the engine may abort a command, or [plan.Nobody].
+	Abortable(t effects.Ticket) int32
+	// GiveAbort makes the engine of a node abort a command.
 	GiveAbort(*world.Node, effects.Ticket)
-	Harms(how string) []world.Delivery                          // what else may go wrong so ([Scope.Harm])
-	Leave(n *world.Node, patience effects.Duration, twice bool) // it is told to drain
-	Wanted(t effects.Ticket) string                             // what a command is, in a word
-	Ticket(t effects.Ticket) uint64                             // what it is called in every history
+	// Harms returns the further faults of a kind that may strike now ([Scope.Harm]).
+	Harms(how string) []world.Delivery
+	// Leave asks a node to drain.
+	Leave(n *world.Node, patience effects.Duration, twice bool)
+	// Wanted returns the kind of a command as a word.
+	Wanted(t effects.Ticket) string
+	// Ticket returns a name of a command that is the same in every history.
+	Ticket(t effects.Ticket) uint64
 
-	// Outstanding says what a machine that lives means by a Corr: in another history it may have another number.
+	// Outstanding hashes what a running machine uses a Corr for. The Corr itself may differ in another history.
 	Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr)
 }
 
-// Kinds are types of what a run consists of that only its system knows.
+// Kinds lists types of a run that only its system knows.
 type Kinds struct {
 	Run      reflect.Type   // the run itself
-	Machines []reflect.Type // all that there are, as pointers
-	States   []reflect.Type // of what users' oracles remember
-	// Others are what interfaces of its own can hold, as pointers.
+	Machines []reflect.Type // the machines, as pointers
+	States   []reflect.Type // the memory of users' oracles
+	// Others lists the types that interfaces of the system can hold, as pointers.
 	Others map[reflect.Type][]reflect.Type
-	// Bags hash fields that are lists whose order does not count, and of which not all counts.
+	// Bags hashes lists in which the order does not matter, and in which not all elements matter.
 	Bags map[reflect.Type]func(w *world.World, h *snapshot.Hasher, p unsafe.Pointer)
 }
 
-// Bag adds parts whose order does not count.
+// Bag hashes elements in any order. Elements for which matters returns false are left out.
 func Bag[T any](h *snapshot.Hasher, all []T, matters func(i int, one *snapshot.Hasher) bool) {
 	total := uint64(0)
 	for i := range all {

@@ -8,79 +8,80 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Timers say when deadlines may pass in a scope.
+// Timers states when deadlines may pass in a scope.
 type Timers uint8
 
 const (
-	// TimersIdle: only when nothing else can happen. Messages and transfers are quick.
+	// TimersIdle: deadlines pass only when nothing else can happen. Messages and transfers are fast.
 	TimersIdle Timers = iota
-	// TimersAny: at any time, whatever is still under way. Everything may be arbitrarily late.
+	// TimersAny: deadlines pass at any time, whatever is in flight. Everything may be arbitrarily late.
 	TimersAny
-	// TimersUnits: likewise, and time may also pass by one unit to no deadline, so that
-	// deadlines of different nodes come in every order that whole units allow.
+	// TimersUnits: as TimersAny, and time may also pass by one unit without a deadline. Deadlines of different nodes
+	// then occur in every order that whole units allow.
 	TimersUnits
 )
 
-// Unit is what all spans of scopes are multiples of, so that situations recur.
+// Unit divides all time spans of scopes, so that situations recur.
 const Unit = 100 * effects.Millisecond
 
-// unitsMax is more than any span has that a promise to an engine depends on.
+// unitsMax is longer, in units, than any time span that a promise to an engine depends on.
 const unitsMax = 8
 
-// A Scope is a world so small that everything which can happen in it can be tried.
+// A Scope describes a world that is so small that everything that can happen in it can be tried.
 type Scope struct {
 	Name  string
 	About string // one line
 
 	Senders, Receivers int
-	Both               bool // the senders are the receivers, too
+	Both               bool // the senders are also the receivers
 	Leased             bool
-	Communicators      bool   // hardware is ended as a whole; with Leased
+	Communicators      bool   // hardware operations are ended as a whole; with Leased
 	Pull               bool   // all senders offer their chunks to be read
 	Delay              bool   // all receivers keep such offers until their engines fetch
-	Cache              bool   // all receivers keep what nobody expects any more while there is room
-	Staging            uint32 // pages that fetches read into; 0: 1
+	Cache              bool   // all receivers keep chunks that no request expects while there is room
+	Staging            uint32 // pages into which fetches read; 0: 1
 	SenderPages        uint32 // 0: enough for all chunks at once
-	ReceiverPages      uint32 // 0: likewise
-	ReservePPM         uint32 // of a sender's pages, that are never offered
+	ReceiverPages      uint32 // 0: enough for all chunks at once
+	ReservePPM         uint32 // share of a sender's pages that is never offered, in millionths
 	Jobs               []Job
-	Shape              func(*plan.Plan) // changes the plan of it, for what only one system knows; nil: nothing
+	Shape              func(*plan.Plan) // changes the scope's plan for what only one system knows; may be nil
 	Timers             Timers
-	// Patience is how long a put may take, in units of which a peer's answer may take two; 0: 6.
+	// Patience is how long a put may take, in units. A reply of a peer may take two of them. 0 means 6.
 	Patience int
 
-	// Faults is how many of the allowed faults may strike, each at any moment.
+	// Faults is the number of the allowed faults that may strike, each at any moment.
 	Faults        int
-	CrashSender   bool // between steps, and between any two effects of one
+	CrashSender   bool // between steps, and between any two effects of a step
 	CrashReceiver bool
-	Drain         bool         // a receiver is told to leave, and leaves when it has drained
+	Drain         bool         // a receiver is asked to drain, and ends when it has drained
 	Abort         bool         // of a reserve, a put or a get
-	Cut           bool         // of a connection or a link, both ends being told
-	Stall         bool         // a process stops and goes on later; its hardware does not
-	Harm          string       // what else may go wrong, in a word of who plays: [Run]
-	Strikes       []plan.Fault // of those that campaigns draw on the fly, wherever they have an occasion
+	Cut           bool         // of a connection or a link; both ends are notified
+	Stall         bool         // a process stops and resumes later; its hardware continues
+	Harm          string       // a further kind of fault, by its name in the run: [Run]
+	Strikes       []plan.Fault // faults that campaigns draw during a run, at every occasion
 
-	// System is what runs, if not PD. Then these are what its engines want, and the processes that may die.
+	// System is the system to run, if not PD. Items are then the commands of its engines, and Crash names the processes
+	// that may crash.
 	System System
 	Items  []plan.Item
 	Crash  []string
 }
 
-// A Job is one request: its chunks go from a sender to a receiver in batches.
+// A Job is a request: its chunks are transferred from a sender to a receiver in batches.
 type Job struct {
 	Sender, Receiver int
-	Chunks           []int // by number: the same number is the same key
+	Chunks           []int // by number; the same number is the same key
 	Batch            int   // chunks in a put; 0: all
-	Early            bool  // its reader asks before it is told
-	Act              int   // it begins with its act: when the act before is over, and nothing else can happen
+	Early            bool  // its reader requests the chunks before it is notified
+	Act              int   // it begins with this act: when the previous act is over and nothing else can happen
 }
 
-// mayDie says whether a node may die in a scope.
+// mayDie reports whether a node may crash in a scope.
 func (s *Scope) mayDie(run Run, n *world.Node) bool {
 	return n.Sends() && s.CrashSender || n.Receives() && s.CrashReceiver || slices.Contains(s.Crash, run.Called(n))
 }
 
-// begin makes the scope's first situation.
+// begin creates the scope's first situation.
 func (s *Scope) begin() (*branch, error) {
 	run, err := s.System.Play(s)
 	if err != nil {

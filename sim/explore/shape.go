@@ -11,34 +11,33 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// A shape clones worlds and hashes what of them can still matter. Two things make equal
-// situations equal although they were reached in different ways: instants count from
-// now, and what drivers number through the whole world (connections, tickets, links,
-// requests, landings) goes by the name that it has in its own node's history.
+// A shape clones worlds and hashes everything in them that can still matter. Two rules make equal situations equal
+// although they were reached in different ways. Instants count from now. What drivers number throughout the world
+// (connections, tickets, links, requests, landings) is hashed by its name in the history of its own node.
 //
-// Fields say by their tags what does not count of them (package snapshot has the words),
-// or which of the words below they go by. Whatever has neither tag nor rule is hashed as it
-// is: a field that somebody adds can make states differ that need not, never the other way
-// round. TestTypes holds that the tags make sense.
+// The tags of fields state what does not matter in them (package snapshot defines the words), or which of the words
+// below applies. A field that has neither tag nor rule is hashed as it is: a new field can make states differ
+// unnecessarily, but it never makes different states equal. TestTypes verifies that the tags are valid.
 type shape struct {
 	walker *snapshot.Walker
 	kinds  Kinds
-	run    Run          // the one that is being hashed
-	w      *world.World // its
-	sweeps bool         // a node of it has work left of its last step
+	run    Run          // the run that is being hashed
+	w      *world.World // its world
+	sweeps bool         // a node of the world has work left of its last step
 }
 
-// ageMax is how far back an instant can lie and still matter: longer than any span that a
-// scope adds to an instant it remembers.
+// ageMax is how far back an instant can be and still matter. It is longer than any time span that a scope adds to a
+// recorded instant.
 const ageMax = int64(unitsMax * Unit)
 
-// newShape is a shape for runs like one.
+// newShape returns a shape for runs of the same types as like.
 func newShape(like Run) *shape {
 	s := &shape{kinds: like.Kinds()}
 	s.walker = snapshot.New(append(append(s.machineRules(), s.worldRules()...), s.nameRules()...)...)
 	return s
 }
 
+// clone returns a copy of a situation.
 func (s *shape) clone(b *branch) *branch {
 	c := snapshot.Clone(s.walker, b)
 	c.w = c.run.Whole()
@@ -46,15 +45,17 @@ func (s *shape) clone(b *branch) *branch {
 	return c
 }
 
+// hash returns the hash of a situation.
 func (s *shape) hash(b *branch) uint64 {
 	s.run, s.w = b.run, b.w
 	s.sweeps = slices.ContainsFunc(b.w.Nodes, func(n *world.Node) bool { return n.Up && n.Busy })
 	return snapshot.Hash(s.walker, b)
 }
 
-// age is an instant as it counts: from now.
+// age returns an instant relative to now.
 func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.Now, -ageMax)) }
 
+// worldRules returns the rules for the types of a world.
 func (s *shape) worldRules() []snapshot.Rule {
 	rules := []snapshot.Rule{
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
@@ -71,8 +72,8 @@ func (s *shape) worldRules() []snapshot.Rule {
 	return rules
 }
 
-// compileBag hashes what is there in any order, and without what nothing can be done with
-// any more.
+// compileBag returns the hash function of an unordered list. The function leaves out elements to which nothing
+// can happen any more.
 func (s *shape) compileBag(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	switch t {
 	case reflect.TypeFor[[]*world.Conn]():
@@ -94,7 +95,7 @@ func (s *shape) compileBag(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.
 	panic("BUG: nobody knows what counts of a bag of " + t.String())
 }
 
-// instant hashes one of the world's clock; zero is none.
+// instant hashes an instant of the world's clock; 0 is none.
 func (s *shape) instant(h *snapshot.Hasher, at *int64) {
 	if *at != 0 {
 		h.Word(s.age(*at))
@@ -103,6 +104,7 @@ func (s *shape) instant(h *snapshot.Hasher, at *int64) {
 	}
 }
 
+// conns hashes the connections on which something can still happen.
 func (s *shape) conns(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*world.Conn)(p)
 	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
@@ -115,7 +117,7 @@ func (s *shape) conns(h *snapshot.Hasher, p unsafe.Pointer) {
 	})
 }
 
-// underWay says whether a message of c still is.
+// underWay reports whether a message of c is in flight.
 func (s *shape) underWay(c *world.Conn) bool {
 	for _, q := range s.w.Queue.Heap {
 		if d := &s.w.Queue.Slab[q.Slot]; (d.Kind == world.KindArrive || d.Kind == world.KindAnswer ||
@@ -131,7 +133,7 @@ func (s *shape) underWay(c *world.Conn) bool {
 	return false
 }
 
-// missed hashes what waits for a node that is down, in any order.
+// missed hashes the messages that wait for a node that is down, in any order.
 func (s *shape) missed(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]world.Delivery)(p)
 	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
@@ -140,6 +142,7 @@ func (s *shape) missed(h *snapshot.Hasher, p unsafe.Pointer) {
 	})
 }
 
+// requests hashes the requests that can still be answered.
 func (s *shape) requests(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]world.Request)(p)
 	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
@@ -160,6 +163,7 @@ func (s *shape) links(h *snapshot.Hasher, p unsafe.Pointer) {
 	})
 }
 
+// transfers hashes the transfers that are not over.
 func (s *shape) transfers(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*world.Transfer)(p)
 	Bag(h, all, func(i int, one *snapshot.Hasher) bool {
@@ -176,7 +180,7 @@ func (s *shape) grants(h *snapshot.Hasher, p unsafe.Pointer) {
 	total := uint64(0)
 	for _, g := range *(*map[effects.GrantID]*world.Grant)(p) {
 		one := h.Apart()
-		if g.Gone && g.Holds == 0 { // Nothing can be done with it any more.
+		if g.Gone && g.Holds == 0 { // Nothing can happen to it any more.
 			one.Word(uint64(g.ID))
 		} else {
 			one.Value(reflect.TypeFor[world.Grant](), unsafe.Pointer(g))

@@ -1,18 +1,21 @@
 package oracle
 
-// A Check is one thing that oracles judge, again and again. How often each did is part of the coverage, and so is how
-// often it was void: its occasion came, and nothing could be said. One that is never asked any more, because a hook was
-// lost, or that became void everywhere, is found by that.
+// A Check is a fact that an oracle judges repeatedly, for example "the page that a grant names is free". The
+// coverage counts, for each check, how often the check judged and how often it was void (its occasion came, but there
+// was not enough information to judge). These counts reveal a check that no longer runs because a hook was lost, and a
+// check that has become void in every run.
 type Check uint16
 
-// ChecksMax is how many there may be.
+// ChecksMax is the maximum number of checks that can be registered.
 const ChecksMax = 320
 
-// judgements say of each check which property it is of, and what it judges. They are filled before anything runs.
+// judgements holds, by check number, the property that the check belongs to and what the check judges. The table is
+// filled by the initialization of package variables, before any run starts.
 var judgements []struct{ property, of string }
 
-// NewCheck names one more, by the property that breaks where it fails, and by what it judges. It is for variables of
-// packages: after those are there, nobody may add to them.
+// NewCheck registers a check. Property is the property of docs/safety.md that is broken when the check fails, and of
+// describes what the check judges. NewCheck may only be called to initialize package variables; no check may be added
+// later. NewCheck panics if there are more than [ChecksMax] checks.
 func NewCheck(property, of string) Check {
 	if len(judgements) == ChecksMax {
 		panic("BUG: more checks than the coverage has room for")
@@ -21,7 +24,7 @@ func NewCheck(property, of string) Check {
 	return Check(len(judgements) - 1)
 }
 
-// Checks are all that there are.
+// Checks returns all registered checks, in the order of their registration.
 func Checks() []Check {
 	all := make([]Check, len(judgements))
 	for i := range all {
@@ -30,8 +33,8 @@ func Checks() []Check {
 	return all
 }
 
-// Property is what breaks where it fails.
+// Property returns the property of docs/safety.md that is broken when the check fails.
 func (c Check) Property() string { return judgements[c].property }
 
-// String is its name in the coverage.
+// String returns the name of the check in the coverage.
 func (c Check) String() string { return judgements[c].property + " " + judgements[c].of }

@@ -8,30 +8,35 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// An Oracle judges whether one promise is kept. [Of] makes one; any number of runs may use it at the same time.
+// An Oracle judges whether one promise is kept. [Of] creates an oracle; any number of runs may use the same oracle at
+// the same time.
 type Oracle struct {
-	Name    string // what failures call it; not the name of a property in docs/safety.md
-	Promise string // what it says, in a sentence
+	// Name identifies the oracle in failures. It is not the name of a property in docs/safety.md.
+	Name string
+	// Promise states the promise in a sentence.
+	Promise string
 	begin   func() State
 	parts   []part
 }
 
-// A part of an oracle has a memory and subscriptions of its own. An oracle has one, unless it calls [Part].
+// A part is a section of an oracle with its own memory and its own subscriptions. An oracle has one part, unless its
+// listen function calls [Part].
 type part struct {
-	memory func(State) State // finds the part's memory in the oracle's
+	memory func(State) State // returns the memory of the part within the memory of the oracle
 	hears  []subscription
 }
 
-// State is what an oracle remembers in one run: a pointer to the S of its [Of].
+// State is the memory of an oracle in a run. Its dynamic type is *S, where S is the type parameter of [Of].
 type State any
 
-// Of makes an oracle that remembers an S in each run, which begins as the zero S. S must be a plain tree: structs,
-// slices, maps, pointers, strings and numbers, no functions and channels. So [sim.Explore] can copy it with its world
-// and tell worlds apart by it. An [effects.Time] in it counts by its distance from now there.
+// Of creates an oracle whose memory in each run is an S. A run starts with the zero value of S. S must be a plain tree:
+// structs, slices, maps, pointers, strings and numbers, but no functions and no channels. This allows [sim.Explore] to
+// copy the memory together with the world and to compare worlds by it. In such comparisons an [effects.Time] counts by
+// its distance from the current time.
 //
-// Listen is called once and subscribes with [On] to what the oracle has to know. The functions that it subscribes must
-// remember nothing but the S, because many runs call them at once. They hear of the nodes of their own system, and of
-// the ranks beside those.
+// Listen is called once. Listen subscribes with [On] to the events, effects and happenings that the oracle needs. The
+// subscribed functions must keep nothing outside S, because several runs may call them at the same time. They receive
+// reports about the nodes of their own system and about the ranks that run beside that system.
 func Of[S any](name, promise string, listen func(l *Listen[S])) Oracle {
 	o := Oracle{Name: name, Promise: promise, begin: func() State { return new(S) },
 		parts: []part{{memory: func(s State) State { return s }}}}
@@ -39,38 +44,42 @@ func Of[S any](name, promise string, listen func(l *Listen[S])) Oracle {
 	return o
 }
 
-// Listen collects the subscriptions of an oracle that remembers an S.
+// Listen collects the subscriptions of an oracle that keeps an S as its memory.
 type Listen[S any] struct {
 	oracle *Oracle
 	part   int
 }
 
-// Part returns where a part of an oracle subscribes that remembers a P within the oracle's S. Oracles that read each
-// other's records are parts of one: see package ledger. Of one happening they hear in the order in which they were
-// made.
+// Part adds a part to an oracle and returns its collector of subscriptions. The memory of the part is the P that at
+// returns for the oracle's S. Oracles that read each other's records are parts of one oracle: see package ledger. A
+// happening is reported to the parts in the order in which the parts were created.
 func Part[P, S any](l *Listen[S], at func(*S) *P) *Listen[P] {
 	outer := l.oracle.parts[l.part].memory
 	l.oracle.parts = append(l.oracle.parts, part{memory: func(s State) State { return at(outer(s).(*S)) }})
 	return &Listen[P]{l.oracle, len(l.oracle.parts) - 1}
 }
 
-// On subscribes to what E stands for. E is the pointer type of an event of package effects, which is heard just before
-// a machine is given it; or of an effect, heard just before it is carried out; or a happening: [Stepped], [Ended],
-// [Down] or [Quiet], and for oracles that come with the simulator those of sim/world and sim/systems/pd. What e points
-// to is borrowed: it may change when the function has returned.
+// On subscribes hear to one kind of report, named by the type E. E is either
+//
+//   - the pointer type of an event of package effects: the report comes just before the event is passed to a machine;
+//   - the pointer type of an effect: the report comes just before the effect is carried out;
+//   - a happening: [Stepped], [sim.Ended], [Down] or [Quiet], and, for oracles that come with the simulator, the
+//     happenings of sim/world and sim/systems/pd.
+//
+// The value that e points to is borrowed: it may change after hear has returned.
 func On[E, S any](l *Listen[S], hear func(s *S, c *Call, e E)) {
 	p := &l.oracle.parts[l.part]
 	p.hears = append(p.hears, subscriber[E]{number[E](), func(s State, c *Call, e E) { hear(s.(*S), c, e) }})
 }
 
-// String is the oracle in a sentence.
+// String returns the name and the promise of the oracle.
 func (o Oracle) String() string { return fmt.Sprintf("%s: %s", o.Name, o.Promise) }
 
-// A Happening is a kind of thing that oracles can subscribe to. Each value is an E. The package in which it happens
-// declares it once, as a variable, and reports with it.
+// A Happening is a kind of report that oracles can subscribe to. Each report carries an E. The package that reports the
+// happening declares a package variable for it, and calls the Report method.
 type Happening[E any] struct{ number int }
 
-// NewHappening declares E as something that is reported.
+// NewHappening declares that values of type E are reported.
 func NewHappening[E any]() Happening[E] {
 	h := Happening[E]{number[E]()}
 	kinds.Lock()
@@ -79,14 +88,14 @@ func NewHappening[E any]() Happening[E] {
 	return h
 }
 
-// kinds are the types that oracles may subscribe to, by number.
+// kinds registers the types that oracles may subscribe to. Each type has a number, which serves as an index.
 var kinds = struct {
 	sync.Mutex
 	numbers  map[reflect.Type]int
 	reported map[int]bool
 }{numbers: map[reflect.Type]int{}, reported: map[int]bool{}}
 
-// number returns the number of a type, and gives it one if it has none.
+// number returns the number of the type E. A type that has no number yet is assigned one.
 func number[E any]() int {
 	kinds.Lock()
 	defer kinds.Unlock()
@@ -101,21 +110,21 @@ func number[E any]() int {
 	return n
 }
 
-// What every system reports.
+// The happenings that every system reports.
 type (
-	// Stepped is reported when a node's machine has made a step and its effects have been carried out. Event and
-	// Effects are borrowed.
+	// Stepped is reported when the machine of a node has completed a step and the effects of the step have been carried
+	// out. Event and Effects are borrowed.
 	Stepped struct {
 		Event   effects.Event
 		Effects *effects.Effects
 	}
-	// Down is reported when an incarnation of a node ends, with all that its machine remembers.
+	// Down is reported when an incarnation of a node ends and the state of its machine is lost.
 	Down struct{}
-	// Quiet is reported once for each node, when every command has ended and nothing is under way any more.
+	// Quiet is reported once for each node, when every command has ended and nothing is in flight any more.
 	Quiet struct{}
 )
 
-// Declarations of what every system reports.
+// The declarations of the happenings that every system reports.
 var (
 	OnStepped = NewHappening[Stepped]()
 	OnDown    = NewHappening[Down]()

@@ -7,47 +7,51 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Panel is the oracles of one run. Whatever happens is reported to it, and it passes each report to the oracles that
-// subscribed to its kind, in the order of their seats. It stops at the first broken promise. Its zero value has no
-// oracles. A report costs an indirect call for each subscriber and allocates nothing.
+// A Panel holds the oracles of a run. Everything that happens in the run is reported to the panel, which passes each
+// report to the oracles that subscribed to its kind, in the order of their seats. The panel stops at the first broken
+// promise. The zero value is a panel without oracles. A report costs an indirect call for each subscriber and allocates
+// nothing.
 type Panel struct {
-	States   []State  // what each oracle remembers
-	memories []State  `snap:"share"` // by row of the table: the part of States that its functions are given
+	States   []State  // by seat: the memory of each oracle
+	memories []State  `snap:"share"` // by table row: the part of States that the row's functions receive
 	table    *Table   `snap:"share"`
-	systems  []string `snap:"share"` // by node: the system that it is of; "": it is a rank
+	systems  []string `snap:"share"` // by node: the name of its system, or "" for a rank
 	call     Call     `snap:"share"`
-	over     bool     `snap:"share"` // a promise is broken
+	over     bool     `snap:"share"` // a promise is broken; nothing more is passed on
 }
 
-// A Seat has an oracle judge the nodes of a system, and ranks.
+// A Seat assigns an oracle to the nodes of a system and to all ranks.
 type Seat struct {
 	Oracle *Oracle
-	System string // [Everywhere]: all nodes
-	State  State  // memory of the oracle that is ready for a new run; nil: it begins with its own
+	// System is the name of the system, or [Everywhere] for all nodes.
+	System string
+	// State is memory that is ready for a new run. If it is nil, the oracle starts with new memory.
+	State State
 }
 
-// Everywhere is the system of oracles that hear of all nodes.
+// Everywhere is the system name of oracles that receive the reports of all nodes.
 const Everywhere = "*"
 
-// A Table says which parts of which oracles subscribed to what. It never changes, so runs with the same oracles share
-// it.
+// A Table maps each kind of report to the parts that subscribed to it. A table is immutable, so runs with the same
+// oracles share one.
 type Table struct {
-	of       []*part // the first part of each oracle, which tells oracles apart
-	systems  []string
+	of       []*part  // by seat: the first part of each oracle, which identifies the oracle
+	systems  []string // by seat
 	rows     []row
-	audience []any              // by number of the kind: *audience[E]; nil: nobody subscribed
-	dynamic  map[uintptr]hearer // by type of event or effect
+	audience []any              // by number of the kind: an *audience[E], or nil if nothing subscribed to the kind
+	dynamic  map[uintptr]hearer // by the type of an event or effect
 }
 
-// A row is a part of an oracle.
+// A row is a part of an oracle in the table.
 type row struct {
 	name, promise string
 	system        string
-	oracle        int // its seat
+	oracle        int // number of the oracle's seat
 	memory        func(State) State
 }
 
-// Begin empties the panel for a run, in which each node is of a system. Before is the table of an earlier run, or nil.
+// Begin resets the panel for a new run. Systems names the system of each node ("" for ranks). Before is the table of an
+// earlier run, which is used again if it has the same seats, or nil.
 func (p *Panel) Begin(w World, systems []string, seats []Seat, before *Table) {
 	if !before.isOf(seats) {
 		before = newTable(seats)
@@ -61,7 +65,7 @@ func (p *Panel) Begin(w World, systems []string, seats []Seat, before *Table) {
 	p.remember()
 }
 
-// remember finds what the functions of each part are given.
+// remember looks up the memory that the functions of each row receive.
 func (p *Panel) remember() {
 	p.memories = make([]State, len(p.table.rows))
 	for i := range p.table.rows {
@@ -70,9 +74,10 @@ func (p *Panel) remember() {
 	}
 }
 
-// Table returns the panel's table, for later runs with the same oracles.
+// Table returns the panel's table, so that later runs with the same oracles can share it.
 func (p *Panel) Table() *Table { return p.table }
 
+// newTable builds the table of the given seats. Parts without subscriptions get no row.
 func newTable(seats []Seat) *Table {
 	t := &Table{dynamic: map[uintptr]hearer{}}
 	for i, s := range seats {
@@ -91,7 +96,7 @@ func newTable(seats []Seat) *Table {
 	return t
 }
 
-// isOf reports whether the table is of these oracles.
+// isOf reports whether the table was built for the given seats.
 func (t *Table) isOf(seats []Seat) bool {
 	if t == nil || len(t.of) != len(seats) {
 		return false
@@ -104,16 +109,17 @@ func (t *Table) isOf(seats []Seat) bool {
 	return true
 }
 
-// Cloned tells a copy of a panel that it judges the run w.
+// Cloned prepares a copy of a panel to judge the run w.
 func (p *Panel) Cloned(w World) {
 	p.call = Call{w: w, from: p.table}
 	p.remember()
 }
 
-// End has the panel pass on nothing more: a promise is broken.
+// End stops the panel from passing on further reports, because a promise is broken.
 func (p *Panel) End() { p.over = true }
 
-// Report passes on what happened at a node; [Nobody] if it is of none.
+// Report passes e to the subscribers of the happening. Node is the node at which it happened, or [Nobody] if it
+// happened at no particular node.
 func (h Happening[E]) Report(p *Panel, node int32, e E) {
 	if t := p.table; t != nil && h.number < len(t.audience) {
 		if a, ok := t.audience[h.number].(*audience[E]); ok {
@@ -122,10 +128,10 @@ func (h Happening[E]) Report(p *Panel, node int32, e E) {
 	}
 }
 
-// ReportEvent passes on an event that a node's machine is about to be given.
+// ReportEvent passes on an event that is about to be passed to the machine of a node.
 func (p *Panel) ReportEvent(node int32, ev effects.Event) { p.reportAny(node, ev) }
 
-// ReportEffect passes on an effect that is about to be carried out for a node's machine.
+// ReportEffect passes on an effect that is about to be carried out for the machine of a node.
 func (p *Panel) ReportEffect(node int32, e effects.Effect) { p.reportAny(node, e) }
 
 func (p *Panel) reportAny(node int32, e any) {
@@ -137,13 +143,13 @@ func (p *Panel) reportAny(node int32, e any) {
 	}
 }
 
-// identity is a number that no other type has. It is a faster key than a [reflect.Type].
+// identity returns a number that is unique to the type. It is a faster map key than a [reflect.Type].
 func identity(t reflect.Type) uintptr { return reflect.ValueOf(t).Pointer() }
 
-// A subscription has a row of a table hear of one kind.
+// A subscription adds a row of a table to the audience of a kind of report.
 type subscription interface{ join(t *Table, row int32) }
 
-// A subscriber is a subscription to an E.
+// A subscriber is a subscription to reports of type E.
 type subscriber[E any] struct {
 	number int
 	hear   func(State, *Call, E)
@@ -168,7 +174,7 @@ func (s subscriber[E]) join(t *Table, row int32) {
 	a.listeners = append(a.listeners, listener[E]{row, s.hear})
 }
 
-// An audience is all rows that hear of one kind, in order.
+// An audience lists the rows that receive one kind of report, in order.
 type audience[E any] struct{ listeners []listener[E] }
 
 type listener[E any] struct {
@@ -176,7 +182,7 @@ type listener[E any] struct {
 	hear func(State, *Call, E)
 }
 
-// A hearer is an audience of events or effects, whose type is known only when one is there.
+// A hearer is an audience of events or effects. The reporter does not know their static type.
 type hearer interface {
 	hearAny(p *Panel, node int32, e any)
 }
@@ -188,7 +194,7 @@ func (a *audience[E]) hear(p *Panel, node int32, e E) {
 	if node >= 0 {
 		system = p.systems[node]
 	}
-	at, of := c.node, c.row // One report may lead to another.
+	at, of := c.node, c.row // A report may cause another report before it returns.
 	c.node = node
 	memories := p.memories
 	for i := range a.listeners {
@@ -205,76 +211,89 @@ func (a *audience[E]) hear(p *Panel, node int32, e E) {
 	c.node, c.row = at, of
 }
 
-// hears reports whether the row hears of nodes of a system that are no ranks.
+// hears reports whether the row receives reports about the user nodes of a system.
 func (r *row) hears(system string) bool { return r.system == system || r.system == Everywhere }
 
-// A World is what a call knows of the run.
+// A World provides what a [Call] can ask about the run.
 type World interface {
-	Now() effects.Time                             // true time
-	True(node int32, at effects.Time) effects.Time // what a node's clock shows, in true time
+	// Now returns the true time since the start of the run.
+	Now() effects.Time
+	// True converts a reading of the node's clock into true time.
+	True(node int32, at effects.Time) effects.Time
+	// Clock returns the reading of the node's own clock.
 	Clock(node int32) effects.Time
+	// Called returns the name of the node in its system.
 	Called(node int32) string
+	// Life returns the number of times that the node was started before.
 	Life(node int32) uint32
+	// Frozen returns the total time for which the node's process was frozen.
 	Frozen(node int32) effects.Duration
+	// Sends reports whether the node is a rank that sends chunks.
 	Sends(node int32) bool
+	// Break records the broken promise and ends the run.
 	Break(name, promise, format string, args []any)
-	Count(c Check, void bool) // that it judged, or was void
-	Run() any                 // the run, as its system knows it
+	// Count counts that a check judged, or that it was void.
+	Count(c Check, void bool)
+	// Run returns the run as its system knows it.
+	Run() any
 }
 
-// A Call is one report to an oracle: it says at which node and when. It is valid until the function returns.
+// A Call is the context of one report to an oracle: the node and the time at which it happened. It is valid until the
+// subscribed function returns.
 type Call struct {
 	w    World
 	node int32
-	row  int32 // of the oracle that is told
+	row  int32 // of the oracle that receives the report
 	from *Table
 }
 
-// Node is where it happens: in plans n0, n1 and so on.
+// Node returns the node at which it happened. Plans name the nodes n0, n1 and so on.
 func (c *Call) Node() Node { return Node(c.node) }
 
-// NodeName is what its system calls the node.
+// NodeName returns the name of the node in the node's system.
 func (c *Call) NodeName() string { return c.w.Called(c.node) }
 
-// Life is how often the node was started before.
+// Life returns the number of times that the node was started before, which identifies the incarnation.
 func (c *Call) Life() uint32 { return c.w.Life(c.node) }
 
-// Frozen is how long the node's process was frozen until now, in all its incarnations, including the rest of a pause
-// that it is in.
+// Frozen returns the total time for which the node's process was frozen, over all its incarnations, including the rest
+// of a pause that is still going on.
 func (c *Call) Frozen() effects.Duration { return c.w.Frozen(c.node) }
 
 // Sends reports whether the node is a rank that sends chunks.
 func (c *Call) Sends() bool { return c.w.Sends(c.node) }
 
-// Now is true time, from 0 as the run begins: no machine knows it.
+// Now returns the true time, which starts at 0 with the run. No machine knows the true time.
 func (c *Call) Now() effects.Time { return c.w.Now() }
 
-// Clock is what the node's own clock shows.
+// Clock returns the reading of the node's own clock.
 func (c *Call) Clock() effects.Time { return c.w.Clock(c.node) }
 
-// True is when a node's clock shows an instant, in true time: clocks start anywhere and run apart.
+// True returns the true time at which the clock of a node shows the instant at. Clocks start at arbitrary values and
+// run at slightly different rates.
 func (c *Call) True(node Node, at effects.Time) effects.Time { return c.w.True(int32(node), at) }
 
-// Fail says that the oracle's promise is broken, which ends the run. Subjects among the arguments say what a trace is
-// to show.
+// Fail reports that the oracle's promise is broken, which ends the run. Subjects among the arguments determine which
+// pages, grants and transfers a trace shows.
 func (c *Call) Fail(format string, args ...any) {
 	c.w.Break(c.from.rows[c.row].name, c.from.rows[c.row].promise, format, args)
 }
 
-// Run is the run as its system knows it, for oracles that come with a system and know its type.
+// Run returns the run as its system knows it. It is for oracles that belong to a system and know that type.
 func (c *Call) Run() any { return c.w.Run() }
 
-// Judged counts that checks have judged: what they look at is as was promised, or else the oracle calls Breaks.
+// Judged counts that the given checks have judged. If what they look at is not as promised, the oracle also calls
+// Breaks.
 func (c *Call) Judged(checks ...Check) {
 	for _, k := range checks {
 		c.w.Count(k, false)
 	}
 }
 
-// Void counts that an occasion for a check came and that nothing could be said.
+// Void counts that an occasion for the check came, but that the check could not judge.
 func (c *Call) Void(k Check) { c.w.Count(k, true) }
 
-// Breaks says that what a check judges is not as docs/safety.md promises, which ends the run.
+// Breaks reports that the property of the check, as docs/safety.md states it, is broken. This ends the run.
 func (c *Call) Breaks(k Check, format string, args ...any) {
 	c.w.Break(k.Property(), Promise(k.Property()), format, args)
 }

@@ -1,6 +1,6 @@
 package oracle
 
-// promises are the sentences of docs/safety.md; TestPromisesAreThoseOfTheDocs compares them.
+// promises holds the sentences of docs/safety.md by property; TestPromisesAreThoseOfTheDocs compares them.
 var promises = map[string]string{
 	"S1": "a chunk delivered for a key holds exactly the bytes its producer stored, whole",
 	"S2": "no stale delivery: each page is in the generation it was delivered as",
@@ -58,5 +58,5 @@ var promises = map[string]string{
 	"panic":    "no machine ever finds its own state impossible",
 }
 
-// Promise is what a property says, in a sentence; "" for one that is unknown.
+// Promise returns the sentence that states a property, or "" if the property is unknown.
 func Promise(property string) string { return promises[property] }

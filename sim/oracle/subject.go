@@ -1,9 +1,37 @@
-// Package oracle has what all who judge a run have in common: checks, which count how often they judged; promises, in
-// the words of docs/safety.md; and subjects, what a failure is about. [Of] makes an oracle of a user's own.
+// Package oracle provides the means to judge a simulated run: oracles, checks, promises and subjects.
 //
-// An oracle may rely on this: it hears each event as its machine is given it, and each effect just before it is carried
-// out, in the order of the run; its memory is its own, begins empty with each run, and is cloned with the world where
-// small worlds are explored. The first that fails stops the run.
+//   - An [Oracle] judges whether one promise is kept. [Of] creates an oracle; users of the simulator write their own.
+//   - A [Check] counts how often an oracle judged a particular thing.
+//   - [Promise] returns the promises of docs/safety.md, in the words of that page.
+//   - A [Subject] names a thing that a failure is about, such as a page or a grant.
+//
+// An oracle may rely on the following:
+//
+//   - The oracle receives each event just before a machine is given the event, and each effect just before the effect
+//     is carried out, in the order of the run.
+//   - The memory belongs to the oracle alone. The memory is empty at the start of each run, and it is cloned together
+//     with the world when small worlds are explored.
+//   - The first oracle that fails stops the run.
+//
+// For example, this oracle verifies that no ticket is delivered twice:
+//
+//	type memory struct{ Delivered map[effects.Ticket]bool }
+//
+//	once := oracle.Of("once", "a command has one outcome", func(l *oracle.Listen[memory]) {
+//		oracle.On(l, func(m *memory, c *oracle.Call, e *effects.Deliver) {
+//			if m.Delivered[e.Ticket] {
+//				c.Fail("node %d delivers ticket %d twice", c.Node(), oracle.Ticket(e.Ticket))
+//			}
+//			if m.Delivered == nil {
+//				m.Delivered = map[effects.Ticket]bool{}
+//			}
+//			m.Delivered[e.Ticket] = true
+//		})
+//	})
+//
+// Suppose that node 1 delivers ticket 5 twice. The first [effects.Deliver] sets the entry in the memory. Before the
+// second one is carried out, the function is called again and calls Fail. The run then ends with a failure that names
+// node 1 and ticket 5, and a trace of the run shows the steps that touched them.
 package oracle
 
 import (
@@ -12,65 +40,65 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Subject is something that a failure is about. Whoever fails a run gives subjects as the arguments of his sentence,
-// under the verbs of their numbers: Fail("node %d grants page %d", Node(2), Page{2, 7}). The sentence is read by
-// people; its subjects say which pages, grants and transfers a trace is to show.
+// A Subject is something that a failure is about. An oracle that fails a run passes subjects as arguments of its
+// sentence, formatted with the verbs of their numbers: Fail("node %d grants page %d", Node(2), Page{2, 7}). People read
+// the sentence; its subjects determine which pages, grants and transfers a trace shows.
 type Subject interface {
-	// Of is the node whose it is, or Nobody if that is not said.
+	// Of returns the node to which the subject belongs, or Nobody if the subject does not name a node.
 	Of() int32
 }
 
-// Nobody is no node.
+// Nobody is the node number of reports and subjects that belong to no node.
 const Nobody = -1
 
 type (
-	// Node is a node by its number.
+	// Node is a node, by its number.
 	Node int32
-	// Page is a page of a node, by the number that people read.
+	// Page is a page of a node, by the page number that people read.
 	Page struct {
 		Node  int32
 		Index uint32
 	}
-	// Grant is a grant that a node made in its present life.
+	// Grant is a grant that a node made in its present incarnation.
 	Grant struct {
 		Node int32
 		ID   effects.GrantID
 	}
-	// Transfer is a push or a read, by its number in the run. What landed is called by it too.
+	// Transfer is a push or a read, by its number in the run. Landings have the number of their transfer.
 	Transfer uint64
-	// Ticket is a command of an engine.
+	// Ticket identifies a command of an engine.
 	Ticket effects.Ticket
-	// Link is a link by its number in the run.
+	// Link is a link, by its number in the run.
 	Link uint64
-	// Conn is a connection by its number in the run.
+	// Conn is a connection, by its number in the run.
 	Conn uint64
 	// Key is the key of a chunk, by its number in the plan.
 	Key uint32
-	// Message is a request that came to a node, by its number in the run.
+	// Message is a request that arrived at a node, by its number in the run.
 	Message uint64
-	// Request is what engines call a request.
+	// Request is the identifier that engines use for a request.
 	Request []byte
-	// Left is what is left in a node when nothing is under way, by the name that its machine has for that: grants, or a
-	// table. Its steps are those in which what is left came to be there.
+	// Left is something that is left in a node when nothing is in flight, under the name that its machine gives it:
+	// grants, or a table. Its steps are the steps that led to it.
 	Left struct {
 		Node int32
 		What string
 	}
 )
 
-// Of is the node itself.
+// Of returns the node itself.
 func (n Node) Of() int32 { return int32(n) }
 
-// Of is the node whose memory it is in.
+// Of returns the node that has the page in its memory.
 func (p Page) Of() int32 { return p.Node }
 
-// Of is the node that gave it.
+// Of returns the node that made the grant.
 func (g Grant) Of() int32 { return g.Node }
 
-// Of is the node in which it is left.
+// Of returns the node in which the remainder is found.
 func (l Left) Of() int32 { return l.Node }
 
-// Format shows what it is.
+// Format prints the name of what is left.
 func (l Left) Format(s fmt.State, verb rune) { fmt.Fprintf(s, fmt.FormatString(s, verb), l.What) }
 
 func (Transfer) Of() int32 { return Nobody }
@@ -81,10 +109,10 @@ func (Key) Of() int32      { return Nobody }
 func (Message) Of() int32  { return Nobody }
 func (Request) Of() int32  { return Nobody }
 
-// Format shows the page's number.
+// Format prints the number of the page.
 func (p Page) Format(s fmt.State, verb rune) { fmt.Fprintf(s, fmt.FormatString(s, verb), p.Index) }
 
-// Format shows the grant's number.
+// Format prints the number of the grant.
 func (g Grant) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), uint64(g.ID))
 }

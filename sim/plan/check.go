@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Limits of plans: what the simulator can hold in memory, and in a person's patience.
+// The limits of plans: what the simulator can hold in memory, and how long a person waits.
 const (
 	pagesMax     = 4096
 	JobsMax      = 2000
@@ -20,11 +20,11 @@ const (
 	spanMax      = time.Hour
 )
 
-// replyForms are the forms in which receivers may answer, as protocol names them.
+// replyForms are the forms in which receivers may answer, as package protocol names them.
 var replyForms = []string{"ascend", "sync", "async-1", "async-2"}
 
-// Check says everything that is wrong with a plan: which field, its value and what to
-// give instead.
+// Check returns an error that describes everything that is wrong with a plan: the field, its value and the values that
+// are allowed. Check returns nil if the plan can be run.
 func (p *Plan) Check() error {
 	c := checker{}
 	if p.Version != Version {
@@ -42,12 +42,14 @@ func (p *Plan) Check() error {
 	return nil
 }
 
+// checker collects the errors of a check.
 type checker struct{ errs []error }
 
 func (c *checker) wrong(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
+// within reports an error unless v is between lo and hi.
 func within[T int | uint32 | uint64 | time.Duration](c *checker, field string, v, lo, hi T) {
 	if v < lo || v > hi {
 		c.wrong("%s is %v: give %v to %v", field, v, lo, hi)
@@ -120,7 +122,7 @@ func (p *Plan) checkTopology(c *checker) {
 	}
 }
 
-// offeredPages are those of the pool that offers are made from.
+// offeredPages returns the number of pages in the pool from which offers are made.
 func (t *Topology) offeredPages() uint32 {
 	if t.Both > 0 {
 		return min(t.SenderPages, t.ReceiverPages)
@@ -268,14 +270,14 @@ func (p *Plan) checkFaults(c *checker) {
 	}
 }
 
-// NodeCount is how many there are.
+// NodeCount returns the number of nodes.
 func (p *Plan) NodeCount() int { return p.Topology.Senders + p.Topology.Receivers - p.Topology.Both }
 
-// Receiver is the i-th node that receives.
+// Receiver returns the i-th node that receives.
 func (p *Plan) Receiver(i int) Node { return Node(p.Topology.Senders - p.Topology.Both + i) }
 
-// Sends says whether there is such a node, and it sends.
+// Sends reports whether n is a node that sends.
 func (p *Plan) Sends(n Node) bool { return n >= 0 && int(n) < p.Topology.Senders }
 
-// Receives says whether there is such a node, and it receives.
+// Receives reports whether n is a node that receives.
 func (p *Plan) Receives(n Node) bool { return n >= p.Receiver(0) && int(n) < p.NodeCount() }

@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// A Fault is one kind of thing that goes wrong, or that an engine does against
-// expectation. Each has an intensity of its own, drawn for each seed; each is counted
-// by its name in [Result.Faults].
+// A Fault is a kind of thing that goes wrong, or that an engine does unexpectedly. Each fault has an intensity of its
+// own, which is drawn for each seed. Its strikes are counted by its name in [Result.Faults].
 type Fault uint8
 
-// Faults. Scheduled ones have an instant in the plan; the others are drawn where they
-// can happen, see strikes. New ones are added before faultKinds, with a row in
-// faultForms: their numbers are part of what a seed means.
+// The kinds of faults. Scheduled faults have an instant in the plan; the others are drawn where they can happen (see
+// [Strike]). A new fault is added before FaultKinds, with a row in faultForms. The numbers are part of what a seed
+// means.
 const (
 	// Scheduled.
 	FaultCrash Fault = iota + 1
@@ -85,22 +84,23 @@ const (
 	FaultKinds // above every fault
 )
 
-// faultForm is what is to be known of a fault: its name in plans and summaries, and
-// the intensities that a seed draws from. That is how many there are of a scheduled
-// one, and for the others how often in a thousand occasions.
+// faultForm describes a fault: its name in plans and summaries, and the range of intensities from which a seed draws.
+// The intensity of a scheduled fault is the number of its occurrences. The intensity of another fault is its rate in
+// strikes per thousand occasions.
 type faultForm struct {
 	name      string
 	scheduled bool
 	lo, hi    int
-	always    bool // drawn for each seed; the others are off in most
+	always    bool // drawn for each seed; other faults are off in most seeds
 	pull      bool // only where senders offer their chunks to be read
 	delay     bool // only where receivers keep such offers
 	comm      bool // only on planes of communicators
-	foreign   bool // only where encoders may be others'
+	foreign   bool // only where nodes may use another implementation's encoder
 	story     bool // only where a seed is about it
-	calm      bool // profile calm keeps it: an engine may do so, or it needs another fault
+	calm      bool // also in profile calm: done by engines, or after another fault
 }
 
+// faultForms describes each fault.
 var faultForms = [FaultKinds]faultForm{
 	FaultCrash:   {name: "crash", scheduled: true, lo: 1, hi: 4},
 	FaultPause:   {name: "pause", scheduled: true, lo: 1, hi: 4},
@@ -110,19 +110,19 @@ var faultForms = [FaultKinds]faultForm{
 	// A lost request or reply leaves its connection silently dead.
 	FaultRequestLost: {name: "request lost", lo: 5, hi: 150},
 	FaultReplyLost:   {name: "reply lost", lo: 5, hi: 150},
-	// nobody is told of a lost connection
+	// No notification of a lost connection.
 	FaultUnnoticed:   {name: "loss unnoticed", lo: 0, hi: 1000, always: true, calm: true},
 	FaultImport:      {name: "import failed", lo: 5, hi: 100},
 	FaultPushRefused: {name: "push refused", lo: 5, hi: 100},
-	FaultDMA:         {name: "dma failed", lo: 10, hi: 300}, // it stops half-way
+	FaultDMA:         {name: "dma failed", lo: 10, hi: 300}, // the transfer stops half-way
 	// On leased planes only.
 	FaultLateStore:    {name: "late store", lo: 10, hi: 300},
 	FaultRevokeHeldUp: {name: "revoke held up", lo: 50, hi: 500},
-	// Of engines.
+	// Actions of engines.
 	FaultAbort:   {name: "command aborted", lo: 20, hi: 400},
 	FaultAgain:   {name: "released again", lo: 100, hi: 900, calm: true},
 	FaultAbandon: {name: "request abandoned", lo: 50, hi: 500, calm: true},
-	// Of control transports, for reasons of their own.
+	// Refusals of control transports for reasons of their own.
 	FaultRefused: {name: "effect refused", lo: 5, hi: 80},
 
 	FaultTwice:         {name: "double crash", scheduled: true, lo: 1, hi: 2},
@@ -130,49 +130,50 @@ var faultForms = [FaultKinds]faultForm{
 	FaultSlow:          {name: "slow consumer", scheduled: true, lo: 1, hi: 3},
 	FaultDrain:         {name: "drained", scheduled: true, lo: 1, hi: 2},
 	FaultPartition:     {name: "partition", scheduled: true, lo: 1, hi: 3},
-	FaultDeafPartition: {name: "one-way partition", scheduled: true, lo: 1, hi: 3}, // what it sends does not arrive
+	FaultDeafPartition: {name: "one-way partition", scheduled: true, lo: 1, hi: 3}, // what the node sends does not arrive
 	FaultFlapping:      {name: "flapping partition", scheduled: true, lo: 1, hi: 2},
 	FaultReset:         {name: "all connections reset", scheduled: true, lo: 1, hi: 3},
-	FaultHostile:       {name: "hostile message", scheduled: true, lo: 2, hi: 20}, // a real one, changed, from a stranger
+	FaultHostile:       {name: "hostile message", scheduled: true, lo: 2, hi: 20}, // a real message, changed by a stranger
 
-	FaultHandshake:      {name: "handshake refused", lo: 5, hi: 150}, // at any of its steps
-	FaultDelay:          {name: "message delayed", lo: 5, hi: 150},   // by up to a second: others overtake it
+	FaultHandshake:      {name: "handshake refused", lo: 5, hi: 150}, // at any step
+	FaultDelay:          {name: "message delayed", lo: 5, hi: 150},   // by up to a second, so that other messages overtake
 	FaultDoubled:        {name: "notification doubled", lo: 10, hi: 300},
 	FaultCorruptRequest: {name: "request corrupted", lo: 5, hi: 100},
 	FaultCorruptReply:   {name: "reply corrupted", lo: 5, hi: 100},
 	FaultHalfPage:       {name: "page half stored", lo: 5, hi: 100},
 	FaultStall:          {name: "copy stalled", lo: 5, hi: 100}, // or the next submission, for up to seconds
-	// a peer may go on reading pages that it cannot use any more
+	// A peer may continue to read pages that have become useless.
 	FaultEarly:    {name: "settled while read", lo: 100, hi: 1000},
 	FaultConflict: {name: "conflicting command", lo: 20, hi: 300},
 	FaultRefill:   {name: "pages filled again", lo: 50, hi: 500},
-	FaultHoard:    {name: "pages kept long", lo: 20, hi: 300}, // by an engine: others find none
+	FaultHoard:    {name: "pages kept long", lo: 20, hi: 300}, // by an engine, so that requests find no free pages
 	FaultDoneLost: {name: "done lost", pull: true, lo: 10, hi: 300},
 
-	// by an engine, until offers may be over
+	// By an engine, until offers may have expired.
 	FaultPutOff: {name: "fetch put off", delay: true, lo: 100, hi: 600, calm: true},
 
-	// a stranger says that an offer has ended
+	// A stranger sends a done message for an offer.
 	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20},
 
-	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // it shakes hands and asks for pages without end
+	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // connects and requests pages without end
 
-	FaultUnproven:  {name: "communicator never proven gone", comm: true, lo: 5, hi: 60}, // its process is restarted
+	FaultUnproven:  {name: "communicator never proven gone", comm: true, lo: 5, hi: 60}, // the process is restarted
 	FaultEndStays:  {name: "communicator stays", comm: true, lo: 20, hi: 300},           // at its target
 	FaultGoneEarly: {name: "gone said early", comm: true, lo: 10, hi: 200},
 
-	FaultAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // its process goes on, and its memory stays
+	FaultAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // the process continues, and the memory stays
 
 	FaultForeign:  {name: "message in other forms", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
-	FaultRepeated: {name: "field given twice", foreign: true, lo: 5, hi: 60},        // of a request
+	FaultRepeated: {name: "field given twice", foreign: true, lo: 5, hi: 60},        // in a request
 
-	FaultCrowd: {name: "crowd of hellos", scheduled: true, story: true, lo: 1, hi: 4}, // strangers who want nothing else
+	FaultCrowd: {name: "crowd of hellos", scheduled: true, story: true, lo: 1, hi: 4}, // strangers that only send hellos
 }
 
-// DrainedAgain is the pick of a drain whose engine says so once more as its patience ends; less is drawn.
+// DrainedAgain is the pick of a drain that is requested once more when the patience of the engine ends. Drawn picks are
+// smaller.
 const DrainedAgain = 1000
 
-// String is the name, as in plans and summaries.
+// String returns the name, as in plans and summaries.
 func (f Fault) String() string {
 	if f == 0 || f >= FaultKinds {
 		return fmt.Sprintf("fault %d", uint8(f))
@@ -180,10 +181,10 @@ func (f Fault) String() string {
 	return faultForms[f].name
 }
 
-// MarshalText gives the name.
+// MarshalText returns the name.
 func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// UnmarshalText takes a name; the error lists all of them.
+// UnmarshalText parses a name. Its error lists all names.
 func (f *Fault) UnmarshalText(text []byte) error {
 	for _, k := range Faults() {
 		if faultForms[k].name == string(text) {
@@ -198,10 +199,10 @@ func (f *Fault) UnmarshalText(text []byte) error {
 	return fmt.Errorf("fault %q is unknown: use one of %s", text, strings.Join(names, ", "))
 }
 
-// Scheduled says whether it has an instant in a plan; the others have a rate.
+// Scheduled reports whether the fault has an instant in a plan. Other faults have a rate.
 func (f Fault) Scheduled() bool { return f < FaultKinds && faultForms[f].scheduled }
 
-// Faults are all kinds, in the order of their numbers.
+// Faults returns all kinds of faults, in the order of their numbers.
 func Faults() []Fault {
 	all := make([]Fault, 0, FaultKinds)
 	for f := Fault(1); f < FaultKinds; f++ {
@@ -210,5 +211,5 @@ func Faults() []Fault {
 	return all
 }
 
-// Calm says whether it also strikes where all else goes well: an engine may do so, or it needs another fault.
+// Calm reports whether the fault also strikes in profile calm: an engine may do so, or the fault needs another fault.
 func (f Fault) Calm() bool { return faultForms[f].calm }

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 )
 
-// WithFaults is the plan with faults that a seed draws, in the same way as Expand of package sim
-// draws its own: most kinds are off for most seeds.
+// WithFaults returns the plan with faults drawn from a seed, in the same way as Expand of package sim draws them: most
+// kinds are off for most seeds.
 func (p Plan) WithFaults(seed uint64) Plan {
 	p.Seed, p.Rates, p.Strikes, p.Spared, p.Faults = seed, map[Fault]int{}, nil, nil, nil
 	var scheduled [FaultKinds]int
@@ -17,7 +17,7 @@ func (p Plan) WithFaults(seed uint64) Plan {
 	return p
 }
 
-// Share puts the rates of scheduled faults into scheduled, and the others into the plan.
+// Share puts the intensities of scheduled faults into scheduled, and the rates of the others into the plan.
 func (p *Plan) Share(rates [FaultKinds]int, scheduled *[FaultKinds]int) {
 	for f, rate := range rates {
 		switch {
@@ -29,11 +29,11 @@ func (p *Plan) Share(rates [FaultKinds]int, scheduled *[FaultKinds]int) {
 	}
 }
 
-// swarm is how often a fault is on: most are off in most seeds, so that each also
-// appears undisturbed by the others.
+// swarm is the probability, in permille, that a fault is on. Most faults are off in most seeds, so that each fault also
+// occurs undisturbed by the others.
 const swarm = 330
 
-// DrawRates draws each fault's intensity.
+// DrawRates draws the intensity of each fault.
 func (p *Plan) DrawRates(profile string) [FaultKinds]int {
 	var rates [FaultKinds]int
 	for _, f := range Faults() {
@@ -41,7 +41,7 @@ func (p *Plan) DrawRates(profile string) [FaultKinds]int {
 		if form.always || d.Permille(swarm) {
 			rates[f] = d.Again().Between(form.lo, form.hi)
 		}
-		if profile == "full" && !form.always { // All of them at once, each more seldom.
+		if profile == "full" && !form.always { // All faults at once, each less often.
 			rates[f] = d.Again().Between(form.lo, form.lo+(form.hi-form.lo)/4)
 		}
 		if form.foreign || form.story {
@@ -59,7 +59,7 @@ func (p *Plan) DrawRates(profile string) [FaultKinds]int {
 	return rates
 }
 
-// DrawFaults draws when each scheduled fault starts, and where.
+// DrawFaults draws when and where each scheduled fault starts.
 func (p *Plan) DrawFaults(scheduled *[FaultKinds]int) {
 	for f, count := range scheduled {
 		for i := range count {
@@ -72,17 +72,17 @@ func (p *Plan) DrawFaults(scheduled *[FaultKinds]int) {
 	slices.SortStableFunc(p.Faults, func(a, b Scheduled) int { return int(a.At - b.At) })
 }
 
-// Detail draws what a kind of fault needs to know besides its instant and node.
+// Detail draws the details of a scheduled fault other than its instant and node.
 func (p *Plan) Detail(x *Scheduled, at func(uint64) draw.Of) {
 	if drawn := scheduleDraws[x.Fault]; drawn != nil {
 		drawn(p, x, at)
 	}
 }
 
-// Intensity is the least and the most of it that is drawn.
+// Intensity returns the range from which the fault's intensity is drawn.
 func (f Fault) Intensity() (least, most int) { return faultForms[f].lo, faultForms[f].hi }
 
-// scheduleDraws draw what a kind of fault needs to know besides its instant and node.
+// scheduleDraws draw the details of each kind of scheduled fault other than its instant and node.
 var scheduleDraws = [FaultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw.Of){
 	FaultCrash: atAMoment, FaultAlone: atAMoment,
 	FaultPause: func(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
@@ -106,7 +106,7 @@ var scheduleDraws = [FaultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw
 	},
 }
 
-// atAMoment is for what mostly happens in the middle of a step.
+// atAMoment is for faults that mostly happen in the middle of a step.
 func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	if !at(2).Permille(300) {
 		x.When = DrawMoment(at(3)).String()
@@ -114,7 +114,7 @@ func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	}
 }
 
-// anyListener is for what comes to ports: receivers listen, and senders whose chunks are read.
+// anyListener is for messages to ports: receivers listen, and so do senders whose chunks are read.
 func anyListener(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	x.Node = p.Receiver(int(at(1).Below(uint64(p.Topology.Receivers))))
 	x.Pick = at(2).Below(100_000)
@@ -123,12 +123,12 @@ func anyListener(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	}
 }
 
-// forAWhile is for what lasts.
+// forAWhile is for faults that last for a time.
 func forAWhile(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	x.For, x.Pick = at(2).Time(20*time.Millisecond, 2*time.Second), at(3).Below(1000)
 }
 
-// anyOfThem is for what strikes one of those that are there, whosever it is.
+// anyOfThem is for faults that strike one of the existing connections or links, of any node.
 func anyOfThem(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	x.Node, x.Pick = Node(Nobody), at(2).Below(1000)
 }

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// An Item is one thing that an engine of a user's system wants at an instant: a command to the machine of a node. If
-// that is down then, nobody gives it.
+// An Item is a command that the engine of a user's system gives to the machine of a node at an instant. If the node is
+// down at that instant, the command is not given.
 type Item struct {
 	At   time.Duration `yaml:"at"`
 	Do   string        `yaml:"do"`
 	Node Node          `yaml:"node"`
-	// What they mean the system says.
+	// Span and Number are parameters; the system defines their meaning.
 	Span   time.Duration `yaml:"span,omitempty"`
 	Number uint32        `yaml:"number,omitempty"`
 }
 
-// itemsMax bounds a plan's items.
+// itemsMax is the maximum number of items in a plan.
 const itemsMax = 2000
 
-// PD is the system of plans that name none.
+// PD is the name of the system of plans that name none.
 const PD = "pd"
 
-// checkItems says what is wrong with items, whatever the system.
+// checkItems reports the errors in the items that do not depend on the system.
 func (p *Plan) checkItems(c *checker) {
 	if p.System == PD {
 		c.wrong("system is pd: leave it out, it is what a plan without one is for")
@@ -45,7 +45,7 @@ func (p *Plan) checkItems(c *checker) {
 	}
 }
 
-// mostNodes is how many nodes a plan may speak of, before its system is there to ask.
+// mostNodes returns the maximum number of nodes that a plan may refer to, as far as it is known without the system.
 func (p *Plan) mostNodes() int {
 	if p.System == "" {
 		return p.NodeCount()
@@ -53,7 +53,7 @@ func (p *Plan) mostNodes() int {
 	return NodesMax
 }
 
-// MarshalYAML keeps an item on one line.
+// MarshalYAML writes an item on a single line.
 func (x Item) MarshalYAML() (any, error) {
 	type plain Item
 	return oneLine(plain(x))

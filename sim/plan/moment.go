@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 )
 
-// EffectKind numbers the effects, for traps and for coverage.
+// EffectKind is the number of a kind of effect, for traps and for the coverage.
 type EffectKind uint8
 
 const (
@@ -31,7 +31,7 @@ const (
 	EffectScatter
 	EffectCopy
 	EffectStore
-	EffectKinds // how many there are
+	EffectKinds // the number of kinds
 )
 
 // MomentNames are the names of effects in moments.
@@ -40,10 +40,10 @@ const (
 var MomentNames = [EffectKinds]string{"any", "Open", "Close", "Send", "Post", "Reply", "Import", "Drop", "Publish",
 	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy", "Store"}
 
-// String is the effect's name.
+// String returns the name of the effect.
 func (k EffectKind) String() string { return MomentNames[k] }
 
-// KindOf is the number of an effect.
+// KindOf returns the kind of an effect.
 func KindOf(e effects.Effect) EffectKind {
 	switch e.(type) {
 	case *effects.Open:
@@ -88,14 +88,15 @@ func KindOf(e effects.Effect) EffectKind {
 	panic("BUG: effect that the simulator does not know")
 }
 
-// A Moment is a place in the middle of a step: before an effect was carried out, or
-// after it and before the next. The zero moment is none.
+// A Moment is a place in the middle of a step: before an effect is carried out, or after it and before the next effect.
+// The zero Moment is no moment.
 type Moment struct {
 	Is     bool
 	After  bool
 	Effect EffectKind
 }
 
+// String returns the text that ParseMoment parses.
 func (m Moment) String() string {
 	switch {
 	case !m.Is:
@@ -106,7 +107,8 @@ func (m Moment) String() string {
 	return "before " + MomentNames[m.Effect]
 }
 
-// ParseMoment reads a moment: "before Transfer", "after any"; empty is none.
+// ParseMoment parses a moment such as "before Transfer" or "after any". The empty text is the zero Moment. ParseMoment
+// reports false if the text is not a moment.
 func ParseMoment(text string) (Moment, bool) {
 	if text == "" {
 		return Moment{}, true
@@ -120,8 +122,8 @@ func ParseMoment(text string) (Moment, bool) {
 	return Moment{}, false
 }
 
-// DrawMoment draws one. Crashes around effects that touch memory, or tell somebody of
-// it, are where protocols break, so they are what most traps wait for.
+// DrawMoment draws a moment. Most traps wait for effects that touch memory or notify a peer, because protocols break
+// when a node crashes around such effects.
 func DrawMoment(d draw.Of) Moment {
 	telling := [...]EffectKind{EffectAny, EffectTransfer, EffectGrant, EffectReply, EffectConfirm, EffectPost}
 	return Moment{Is: true, After: d.Permille(500), Effect: telling[d.Again().Below(uint64(len(telling)))]}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Hostile says whether the plan has strangers that send changed messages.
+// Hostile reports whether the plan has strangers that send changed messages.
 func (p *Plan) Hostile() bool {
 	for i := range p.Faults {
 		if p.Faults[i].Fault == FaultHostile {
@@ -16,13 +16,13 @@ func (p *Plan) Hostile() bool {
 	return false
 }
 
-// Foreign says whether the plan has messages in other forms.
+// Foreign reports whether the plan has messages of another implementation's encoder.
 func (p *Plan) Foreign() bool {
 	struck := slices.ContainsFunc(p.Strikes, func(s Strike) bool { return s.Fault == FaultForeign })
 	return struck || len(p.Topology.Foreign) > 0 || p.Rates[FaultForeign] > 0
 }
 
-// Native is the plan without them.
+// Native returns the plan without messages of another implementation's encoder.
 func (p *Plan) Native() Plan {
 	q := *p
 	not := func(s Strike) bool { return s.Fault == FaultForeign }
@@ -33,7 +33,7 @@ func (p *Plan) Native() Plan {
 	return q
 }
 
-// Clone copies what a pass may change in place.
+// Clone returns a copy of the plan. It copies the parts that a pass of the shrinker may change in place.
 func (p *Plan) Clone() Plan {
 	c := *p
 	c.Jobs, c.Faults, c.Strikes = slices.Clone(p.Jobs), slices.Clone(p.Faults), slices.Clone(p.Strikes)
@@ -49,7 +49,8 @@ func (p *Plan) Clone() Plan {
 	return c
 }
 
-// Without takes a node out, if another of its role is left.
+// Without removes a node and everything that refers to it. Without reports false, and changes nothing, if no other node
+// with the same role would be left.
 func (p *Plan) Without(node int32) bool {
 	t := p.Topology
 	if p.Sends(Node(node)) {
@@ -122,7 +123,7 @@ func (p *Plan) Without(node int32) bool {
 	return true
 }
 
-// Spans are the durations of a plan's configuration.
+// Spans returns the durations of the plan's configuration.
 func (p *Plan) Spans() []*time.Duration {
 	t := &p.Timeouts
 	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
@@ -131,7 +132,7 @@ func (p *Plan) Spans() []*time.Duration {
 		&p.Delays.Message, &p.Delays.Device, &p.Delays.Scatter}
 }
 
-// Counts are the bounds of a plan's configuration.
+// Counts returns the counts of the plan's configuration.
 func (p *Plan) Counts() []*uint32 {
 	b := &p.Bounds
 	all := []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes,
@@ -143,8 +144,8 @@ func (p *Plan) Counts() []*uint32 {
 	return all
 }
 
-// Instants are when things happen and how long they last; how many there are depends on
-// nothing that a pass changes in place.
+// Instants returns the instants and durations of what happens in a plan. Their number does not depend on anything that
+// a pass changes in place.
 func (p *Plan) Instants() []*time.Duration {
 	all := []*time.Duration{&p.FaultsEnd}
 	for i := range p.Jobs {

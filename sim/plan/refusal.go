@@ -11,15 +11,16 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The words of the YAML library name Go's types. A plan is written by hand, so what is wrong in one is said by its
-// fields.
+// The errors of the YAML library name types of Go. A plan is written by hand, so errors are rewritten here to name the
+// fields of the plan.
 
 var (
 	unknownField = regexp.MustCompile(`field (.+) not found in type (\S+)$`)
 	wrongType    = regexp.MustCompile("cannot construct !!\\S+ (?:`(.*)` )?into (\\S+)$")
 )
 
-// explained says what the YAML library found wrong in a plan: the line, the field, the value and what belongs there.
+// explained returns the errors of the YAML library in terms of the plan: the line, the field, the value and what is
+// allowed.
 func explained(text []byte, err error) error {
 	var all *yaml.LoadErrors
 	if len(strings.TrimSpace(string(text))) == 0 {
@@ -42,7 +43,7 @@ func explained(text []byte, err error) error {
 			words = fmt.Sprintf("%s is %s: give %s", name, m[1], form(m[2]))
 			last := name[strings.LastIndexByte(name, '.')+1:]
 			switch {
-			case m[2] == "bool" && !slices.Contains(fieldsOf(""), last): // Flows have words of their own, which are so.
+			case m[2] == "bool" && !slices.Contains(fieldsOf(""), last): // Words of flows are fields, too, and are boolean.
 				words = fmt.Sprintf("%s is no field there, nor a flow's word, which is true or false", name)
 			case m[1] == "":
 				words = fmt.Sprintf("%s is of another kind: give %s", name, form(m[2]))
@@ -53,7 +54,7 @@ func explained(text []byte, err error) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// form says what a value of a Go type looks like in a plan.
+// form describes the values of a Go type in a plan.
 func form(of string) string {
 	switch {
 	case of == "time.Duration":
@@ -74,7 +75,7 @@ func form(of string) string {
 	return "its fields"
 }
 
-// fieldsAt maps where values stand in a text, by line and column, to the names of their fields.
+// fieldsAt returns the names of the fields by the line and column of their values.
 func fieldsAt(text []byte) map[[2]int]string {
 	at := map[[2]int]string{}
 	var root yaml.Node
@@ -97,7 +98,8 @@ func fieldsAt(text []byte) map[[2]int]string {
 	return at
 }
 
-// fieldsOf lists the fields that a part of a plan may have, by the Go name of its type; of "" those of all parts.
+// fieldsOf returns the fields that a part of a plan may have, given the Go name of the part's type. The empty name
+// selects the fields of all parts.
 func fieldsOf(name string) (fields []string) {
 	seen := map[reflect.Type]bool{}
 	var walk func(t reflect.Type)

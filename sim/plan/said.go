@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Said is what a plan says of flows that are no part of this package, by their words: in its topology, or of a job. In
-// files they stand beside other fields.
+// Said holds the words of flows that are set in a topology or in a job. These flows are not part of this package. In
+// files the words stand beside the other fields.
 type Said map[string]bool
 
-// With is the same and one word more. What is said is never changed in place: plans are copied as values.
+// With returns a copy with one more word. A Said is never changed in place, because plans are copied as values.
 func (s Said) With(word string) Said {
 	all := maps.Clone(s)
 	if all == nil {
@@ -21,18 +21,19 @@ func (s Said) With(word string) Said {
 	return all
 }
 
-// A Word is what plans may say of a flow. Who says it gets told what is wrong with that, and what to do instead; empty:
-// nothing is.
+// A Word is a setting of a flow in plans. Its functions return what is wrong with the setting and what to do instead,
+// or "" if nothing is wrong.
 type Word struct {
 	Name  string
-	World func(p *Plan) string         // in a topology; nil: it is not said there
-	Job   func(p *Plan, j *Job) string // of a job; nil: it is not said there
+	World func(p *Plan) string         // checks the word in a topology; nil: not allowed there
+	Job   func(p *Plan, j *Job) string // checks the word in a job; nil: not allowed there
 }
 
-// words are all, in the order of their names.
+// words holds all words, sorted by name.
 var words []Word
 
-// NewWord has plans know a word. It is for variables of packages: after those are there, nobody may say more.
+// NewWord registers a word. NewWord may only be called to initialize package variables. NewWord panics if the word is
+// already registered.
 func NewWord(w Word) string {
 	at, there := find(w.Name)
 	if there || w.Name == "" {
@@ -42,7 +43,8 @@ func NewWord(w Word) string {
 	return w.Name
 }
 
-// check says what is wrong with what is said at a place, where ask asks a word. Who does not know it refuses it.
+// check reports the words that are unknown or wrong at a place. Ask checks one word there, and reports false if the
+// word is not allowed there.
 func (s Said) check(c *checker, place string, ask func(w *Word) (wrong string, known bool)) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		at, known := find(name)
@@ -58,7 +60,7 @@ func (s Said) check(c *checker, place string, ask func(w *Word) (wrong string, k
 	}
 }
 
-// find is where a word is, or would be, among all.
+// find returns the position of a word, or the position at which it would be inserted.
 func find(name string) (at int, there bool) {
 	return slices.BinarySearchFunc(words, name, func(w Word, name string) int { return strings.Compare(w.Name, name) })
 }

@@ -8,27 +8,27 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Who is no node, where a node's number may stand.
+// The numbers that stand for something other than a node.
 const (
 	Nobody   int32 = -1
 	Proxy    int32 = -2
-	Outsider int32 = -3 // a peer that is none of the nodes
-	Engines  int32 = -4 // whom a user's proxy tells that a request is there
+	Outsider int32 = -3 // a peer that is not a node
+	Engines  int32 = -4 // the engines, which a user's proxy notifies of requests
 )
 
-// NodesMax is how many nodes a run can have. A subject has 8 bits for one, signed.
+// NodesMax is the maximum number of nodes in a run. A subject has 8 bits for a signed node number.
 const NodesMax = 120
 
-// A Subject is what a draw is about, by a name that does not depend on anything else
-// in the run: the third connection from one node to another stays that, however many
-// there are between others. The top four bits say which sort it is. Its text stands in
-// plans; nodes are n0, n1 and so on, their lives are counted from 0:
+// A Subject names what a draw is about. The name does not depend on anything else in the run: the third connection from
+// one node to another keeps its name however many connections there are between other nodes. The top four bits are the
+// sort of the subject. The text of a subject appears in plans. Nodes are written n0, n1 and so on, and incarnations are
+// counted from 0:
 //
-//	n2.1                 the second life of node 2
-//	n0.0>n2 alloc#3      the third connection of that kind from the first life of node 0
-//	n0.0>n2 channel20#3  likewise, of a kind that has no name
-//	n0.0 transfer#7      its seventh transfer
-//	n0.0 copy#7          its seventh copy to its host pool
+//	n2.1                 the second incarnation of node 2
+//	n0.0>n2 alloc#3      the third alloc connection from the first incarnation of node 0 to node 2
+//	n0.0>n2 channel20#3  likewise, on a channel that has no name
+//	n0.0 transfer#7      the seventh transfer of that incarnation
+//	n0.0 copy#7          the seventh copy of that incarnation to its host pool
 //	r12 put#1            the first put of request r12
 type Subject uint64
 
@@ -41,17 +41,18 @@ const (
 	SubjectCopy
 )
 
+// Sort returns the sort of the subject.
 func (s Subject) Sort() Subject { return s &^ (1<<60 - 1) }
 
-// Four bits say which channel or which kind of command. Those whose numbers need more have escaped there, and their
-// number in the upper eight bits of the ordinal.
+// Four bits hold the channel or the kind of command. A larger number is stored as escaped in these bits, and the number
+// itself is in the upper eight bits of the ordinal.
 const (
 	escaped  = 15
 	connNths = 24 // bits of the ordinal of a connection
-	givenNth = 32 // and of a command
+	givenNth = 32 // bits of the ordinal of a command
 )
 
-// numberOf packs a number of eight bits into four and an ordinal of that many bits.
+// numberOf packs a number of eight bits into four bits and an ordinal of the given number of bits.
 func numberOf(number uint8, nth uint32, bits uint) (four, ordinal Subject) {
 	if number < escaped {
 		return Subject(number), Subject(nth) & (1<<bits - 1)
@@ -59,7 +60,7 @@ func numberOf(number uint8, nth uint32, bits uint) (four, ordinal Subject) {
 	return escaped, Subject(number)<<(bits-8) | Subject(nth)&(1<<(bits-8)-1)
 }
 
-// numberIn is its opposite.
+// numberIn is the inverse of numberOf.
 func numberIn(four, ordinal Subject, bits uint) (number uint8, nth uint32) {
 	ordinal &= 1<<bits - 1
 	if four &= escaped; four < escaped {
@@ -68,25 +69,24 @@ func numberIn(four, ordinal Subject, bits uint) (number uint8, nth uint32) {
 	return uint8(ordinal >> (bits - 8)), uint32(ordinal & (1<<(bits-8) - 1))
 }
 
-// AboutNode names one life of a node.
+// AboutNode names an incarnation of a node.
 func AboutNode(node int32, life uint32) Subject {
 	return SubjectNode | Subject(uint8(node))<<32 | Subject(life)
 }
 
-// AboutConn names the nth connection of a life to one server. A server of -1 is
-// nobody, -2 the proxy.
+// AboutConn names the nth connection of an incarnation to one server. The server may be [Nobody] or [Proxy].
 func AboutConn(client int32, life uint32, server int32, ch effects.Channel, nth uint32) Subject {
 	number, ordinal := numberOf(uint8(ch), nth, connNths)
 	return SubjectConn | Subject(uint8(client))<<52 | Subject(uint8(server))<<44 | number<<40 |
 		Subject(life&0xFFFF)<<24 | ordinal
 }
 
-// AboutTransfer names the nth transfer of a life.
+// AboutTransfer names the nth transfer of an incarnation.
 func AboutTransfer(node int32, life, nth uint32) Subject {
 	return SubjectTransfer | Subject(uint8(node))<<52 | Subject(life&0xFFFF)<<32 | Subject(nth)
 }
 
-// AboutCopy names the nth copy of a life.
+// AboutCopy names the nth copy of an incarnation.
 func AboutCopy(node int32, life, nth uint32) Subject {
 	return AboutTransfer(node, life, nth)&^SubjectTransfer | SubjectCopy
 }
@@ -97,13 +97,13 @@ func AboutCommand(request uint32, x Want, nth uint32) Subject {
 	return SubjectCommand | number<<56 | Subject(request&0xFFFFFF)<<32 | ordinal
 }
 
-// Want is the kind of a command's subject.
+// Want returns the kind of command of a command's subject.
 func (s Subject) Want() Want {
 	x, _ := numberIn(s>>56, s, givenNth)
 	return Want(x)
 }
 
-// String is the name as it stands in plans.
+// String returns the name as it appears in plans.
 func (s Subject) String() string {
 	switch s.Sort() {
 	case SubjectNode:
@@ -137,10 +137,10 @@ func nodeName(n uint8) string {
 	return "n" + strconv.Itoa(int(n))
 }
 
-// MarshalText gives the name.
+// MarshalText returns the name.
 func (s Subject) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText takes a name.
+// UnmarshalText parses a name.
 func (s *Subject) UnmarshalText(text []byte) error {
 	if v, ok := ParseSubject(string(text)); ok {
 		*s = v
@@ -150,6 +150,7 @@ func (s *Subject) UnmarshalText(text []byte) error {
 		text)
 }
 
+// ParseSubject parses a name. ParseSubject reports false if the text is not a name of a subject.
 func ParseSubject(text string) (Subject, bool) {
 	head, tail, counted := strings.Cut(text, " ")
 	kind, nthText, hasNth := strings.Cut(tail, "#")
@@ -184,7 +185,7 @@ func ParseSubject(text string) (Subject, bool) {
 	return 0, false
 }
 
-// fits says whether an ordinal has room beside a number.
+// fits reports whether an ordinal fits beside a number.
 func fits(number uint8, nth uint64, bits uint) bool {
 	if number >= escaped {
 		bits -= 8
@@ -192,7 +193,7 @@ func fits(number uint8, nth uint64, bits uint) bool {
 	return nth < 1<<bits
 }
 
-// ParseNode is the number of a node, as subjects name it.
+// ParseNode returns the number of a node, given its name in subjects.
 func ParseNode(text string) (int32, bool) {
 	switch text {
 	case "proxy":
@@ -209,13 +210,13 @@ func ParseNode(text string) (int32, bool) {
 	return int32(n), ok && err == nil
 }
 
-// renumbered is the subject with other numbers for its nodes; ok is false if one of
-// them is gone.
+// renumbered returns the subject with the new numbers of its nodes. renumbered reports false if one of the nodes was
+// removed.
 func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok bool) {
 	move := func(shift uint) bool {
 		n := int32(int8(s >> shift))
 		if n < 0 {
-			return true // The proxy, or nobody.
+			return true // The proxy, the outsider, the engines, or no node.
 		}
 		to, ok := number(n)
 		s = s&^(255<<shift) | Subject(uint8(to))<<shift
@@ -229,17 +230,17 @@ func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok boo
 	case SubjectTransfer, SubjectCopy:
 		ok = move(52)
 	case SubjectCommand:
-		ok = true // Its request knows its nodes.
+		ok = true // The nodes follow from its request.
 	}
 	return s, ok
 }
 
-// Request is that of a command's subject.
+// Request returns the request of a command's subject. Request reports false for other subjects.
 func (s Subject) Request() (uint32, bool) {
 	return uint32(s>>32) & 0xFFFFFF, s.Sort() == SubjectCommand
 }
 
-// OfRequest is the same for another request.
+// OfRequest returns the same subject for another request.
 func (s Subject) OfRequest(r uint32) Subject {
 	return s&^(0xFFFFFF<<32) | Subject(r&0xFFFFFF)<<32
 }

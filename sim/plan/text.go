@@ -13,14 +13,14 @@ import (
 	"github.com/kvferry/kvferry/sim/internal/replace"
 )
 
-// planBytesMax bounds what a file may be; the largest that Expand draws has 20 kB.
+// planBytesMax is the maximum size of a plan's text. The largest text that Expand draws has 20 kB.
 const planBytesMax = 1 << 20
 
-// Parse reads a plan from YAML. What is left out is as in [New]. What it does
-// not know, it refuses by name; what it knows, it checks as [Plan.Check] does.
+// Parse parses a plan in YAML. Fields that are left out have their value in [New]. Parse returns an error if the text
+// has an unknown field or a plan that [Plan.Check] refuses.
 func Parse(text []byte) (Plan, error) {
 	p := New()
-	p.Version = 0 // That one must be there.
+	p.Version = 0 // The text must contain the version.
 	if len(text) > planBytesMax {
 		return p, fmt.Errorf("sim: plan has %d bytes, at most %d: shrink it", len(text), planBytesMax)
 	}
@@ -30,7 +30,7 @@ func Parse(text []byte) (Plan, error) {
 	return p, p.Check()
 }
 
-// Read reads the plan of a file.
+// Read reads a plan from a file.
 func Read(path string) (Plan, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -47,7 +47,7 @@ func Read(path string) (Plan, error) {
 	return p, nil
 }
 
-// Text is the plan as YAML, without what is as in [New]; [Parse] reads it back.
+// Text returns the plan as YAML, without the fields that have their value in [New]. [Parse] returns the same plan.
 func (p *Plan) Text() ([]byte, error) {
 	var mine, standard yaml.Node
 	common := New()
@@ -65,8 +65,8 @@ func (p *Plan) Text() ([]byte, error) {
 	return text, nil
 }
 
-// leaveOut drops from the sections of a plan what equals the standard, and sections of
-// which nothing is left. Top-level scalars and lists stay.
+// leaveOut removes from the sections of a plan what equals the standard, and then sections that are empty. Top-level
+// scalars and lists stay.
 func leaveOut(mine, standard *yaml.Node) {
 	kept := mine.Content[:0]
 	for i := 0; i+1 < len(mine.Content); i += 2 {
@@ -87,7 +87,7 @@ func leaveOut(mine, standard *yaml.Node) {
 	mine.Content = kept
 }
 
-// drop leaves a section out.
+// drop removes a section.
 func drop(mapping *yaml.Node, name string) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {
@@ -106,7 +106,8 @@ func valueOf(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// Write writes the plan into a file, making its folder. It replaces a file that is a plan, and no other.
+// Write writes the plan to a file and creates the folder if necessary. Write replaces an existing file only if the file
+// contains a plan.
 func (p *Plan) Write(path string) error {
 	text, err := p.Text()
 	if err != nil {
@@ -121,7 +122,7 @@ func (p *Plan) Write(path string) error {
 	return nil
 }
 
-// isPlan recognises a plan of any version: what Text always writes is there.
+// isPlan recognizes a plan of any version by the fields that Text always writes.
 func isPlan(text []byte) bool {
 	var p struct {
 		Version, Seed *uint64
@@ -130,7 +131,7 @@ func isPlan(text []byte) bool {
 	return yaml.Load(text, &p) == nil && p.Version != nil && p.Seed != nil && p.FaultsEnd != nil
 }
 
-// MarshalText reads n0, n1 and so on.
+// MarshalText returns n0, n1 and so on, or world.
 func (n Node) MarshalText() ([]byte, error) {
 	if n < 0 {
 		return []byte("world"), nil
@@ -138,7 +139,7 @@ func (n Node) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "n%d", n), nil
 }
 
-// UnmarshalText is its opposite.
+// UnmarshalText parses the output of MarshalText.
 func (n *Node) UnmarshalText(text []byte) error {
 	if string(text) == "world" {
 		*n = Node(Nobody)
@@ -152,19 +153,19 @@ func (n *Node) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalYAML keeps a job on one line.
+// MarshalYAML writes a job on a single line.
 func (j Job) MarshalYAML() (any, error) {
 	type plain Job
 	return oneLine(plain(j))
 }
 
-// MarshalYAML keeps a fault on one line.
+// MarshalYAML writes a fault on a single line.
 func (s Scheduled) MarshalYAML() (any, error) {
 	type plain Scheduled
 	return oneLine(plain(s))
 }
 
-// MarshalYAML keeps a strike on one line.
+// MarshalYAML writes a strike on a single line.
 func (s Strike) MarshalYAML() (any, error) {
 	type plain Strike
 	return oneLine(plain(s))

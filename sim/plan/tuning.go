@@ -2,21 +2,21 @@ package plan
 
 import "time"
 
-// Tuning is what bounds a rank inside (rank.Tuning): how much at a time, how often again. What is left out, or 0, is
-// what a machine has by default.
+// Tuning holds the inner bounds of a rank (rank.Tuning): sizes of batches and numbers of attempts. A field that is left
+// out, or is 0, stands for the machine's default.
 type Tuning struct {
-	Settle    uint32        `yaml:"settle,omitempty"`    // deadlines and changed peers in one step
-	Attempts  uint32        `yaml:"attempts,omitempty"`  // how often a put or a recall is asked or offered
-	Tells     uint32        `yaml:"tells,omitempty"`     // tries to hand the proxy one word
-	Notifies  uint32        `yaml:"notifies,omitempty"`  // tries to tell one end of an offer
+	Settle    uint32        `yaml:"settle,omitempty"`    // deadlines and changed peers that one step handles
+	Attempts  uint32        `yaml:"attempts,omitempty"`  // attempts of a put or a recall
+	Tells     uint32        `yaml:"tells,omitempty"`     // attempts to send one message to the proxy
+	Notifies  uint32        `yaml:"notifies,omitempty"`  // attempts to send one done message
 	Renews    uint32        `yaml:"renews,omitempty"`    // leases in one renewal
-	Leftovers uint32        `yaml:"leftovers,omitempty"` // completions that former attempts at a peer may owe
+	Leftovers uint32        `yaml:"leftovers,omitempty"` // completions that earlier attempts at a peer may still owe
 	Plains    uint32        `yaml:"plains,omitempty"`    // plain peers at a time
-	Breakers  uint32        `yaml:"breakers,omitempty"`  // addresses left alone at a time, for each peer there may be
-	SpokeFor  time.Duration `yaml:"spoke_for,omitempty"` // how much longer a peer that spoke keeps its place
+	Breakers  uint32        `yaml:"breakers,omitempty"`  // addresses with an open breaker, for each possible peer
+	SpokeFor  time.Duration `yaml:"spoke_for,omitempty"` // how much longer a peer that has spoken keeps its place
 }
 
-// counts are its counts, by their names in a plan.
+// counts returns the counts with their names in a plan.
 func (t *Tuning) counts() []struct {
 	name string
 	v    *uint32

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Want is what a command of an engine is for.
+// Want is a kind of command that engines give.
 type Want uint8
 
 const (
@@ -26,17 +26,17 @@ const (
 	wantsHere
 )
 
-// Wants is room for the kinds of commands that have names of their own: these, and those of [NewWant].
+// Wants is the limit for the numbers of kinds that have names: the kinds of this package and those of [NewWant].
 const Wants = 32
 
 var wantNames = [Wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon",
 	"drain", "conflict", "fetch", "look"}
 
-// wantSends says of those of systems whether they are about pages that an engine fills.
+// wantSends records which of the kinds of systems concern pages that an engine fills.
 var wantSends [Wants]bool
 
-// NewWant names a kind of commands of one system. Draws go by its number, so that is the system's for good. It is for
-// variables of packages: after those are there, nobody may name more.
+// NewWant names a kind of command of a system. Draws depend on its number, which therefore must never change. NewWant
+// may only be called to initialize package variables. NewWant panics if the number or the range is already used.
 func NewWant(number uint8, name string, ofSender bool) Want {
 	if number < uint8(wantsHere) || int(number) >= Wants || wantNames[number] != "" {
 		panic(fmt.Sprintf("BUG: commands %q have number %d: give one of their own from %d to %d", name, number, wantsHere,
@@ -46,11 +46,13 @@ func NewWant(number uint8, name string, ofSender bool) Want {
 	return Want(number)
 }
 
+// unnamedWant is the beginning of the names of kinds that were given no name.
 const unnamedWant = "command"
 
-// Named says whether some system gives such commands.
+// Named reports whether a system gives commands of this kind.
 func (w Want) Named() bool { return w > 0 && int(w) < Wants && wantNames[w] != "" }
 
+// String returns the name of the kind.
 func (w Want) String() string {
 	if int(w) < Wants && wantNames[w] != "" {
 		return wantNames[w]
@@ -58,7 +60,7 @@ func (w Want) String() string {
 	return unnamedWant + strconv.Itoa(int(w))
 }
 
-// wantNamed is the kind of commands of that name.
+// wantNamed returns the kind with a name.
 func wantNamed(name string) (Want, bool) {
 	if x := slices.Index(wantNames[1:], name); x >= 0 && name != "" {
 		return Want(x + 1), true
@@ -67,14 +69,14 @@ func wantNamed(name string) (Want, bool) {
 	return Want(x), ok && Want(x).String() == name
 }
 
-// numberAfter is the number of what has no other name, after a word that says what it is.
+// numberAfter returns the number in a name that consists of a word and a number.
 func numberAfter(name, word string) (uint8, bool) {
 	digits, ok := strings.CutPrefix(name, word)
 	n, err := strconv.ParseUint(digits, 10, 8)
 	return uint8(n), ok && err == nil
 }
 
-// OfSender says whether w is about pages that an engine fills.
+// OfSender reports whether commands of this kind concern pages that an engine fills.
 func (w Want) OfSender() bool {
 	return w == WantReserve || w == WantPut || w == WantRelease || int(w) < Wants && wantSends[w]
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// Plans draws small plans for rapid, which makes a failing one smaller by drawing less:
-// fewer nodes, jobs, chunks and faults, earlier instants.
+// Plans returns a rapid generator of small plans. Rapid reduces a failing plan by drawing less: fewer nodes, jobs,
+// chunks and faults, and earlier instants.
 func Plans() *rapid.Generator[sim.Plan] { return rapid.Custom(drawPlan) }
 
 func drawPlan(t *rapid.T) sim.Plan {
@@ -18,7 +18,7 @@ func drawPlan(t *rapid.T) sim.Plan {
 	o := &p.Topology
 	o.Senders = rapid.IntRange(1, 3).Draw(t, "senders")
 	o.Receivers = rapid.IntRange(1, 2).Draw(t, "receivers")
-	// Of two that are one node of both sides there must be another to send to.
+	// If only one node would be left, there would be no node to send to.
 	o.Both = rapid.IntRange(0, min(o.Senders, o.Receivers, o.Senders+o.Receivers-2)).Draw(t, "of both sides")
 	o.SenderPages = rapid.Uint32Range(4, 16).Draw(t, "sender pages")
 	o.ReceiverPages = rapid.Uint32Range(4, 16).Draw(t, "receiver pages")
@@ -44,10 +44,10 @@ func drawJob(t *rapid.T, o *sim.Topology, request uint32) sim.Job {
 	j := sim.Job{Request: request, At: drawInstant(t)}
 	j.From = sim.Node(rapid.IntRange(0, o.Senders-1).Draw(t, "from"))
 	first, to := o.Senders-o.Both, rapid.IntRange(0, o.Receivers-1).Draw(t, "to")
-	if j.To = sim.Node(first + to); j.To == j.From { // Nobody sends to himself.
+	if j.To = sim.Node(first + to); j.To == j.From { // A node does not send to itself.
 		j.To = sim.Node(first + (to+1)%o.Receivers)
 	}
-	if j.To == j.From { // There is one receiver, and it was to send.
+	if j.To == j.From { // The only receiver was drawn as the sender.
 		j.From = 0
 	}
 	shared := rapid.SliceOfNDistinct(rapid.Uint32Range(1, 12), 0, 4, rapid.ID[uint32]).Draw(t, "shared keys")

@@ -1,8 +1,9 @@
-// Package simtest runs the simulator from go test: your topology and workload, your promises, and any number of seeds,
-// each of which draws other faults. It is for the CI of a project that embeds kvferry.
+// Package simtest runs the simulator from go test, for the continuous integration of a project that embeds kvferry. A
+// test provides a topology, a workload and promises of its own, and runs any number of seeds, each of which draws other
+// faults.
 //
-// This test promises that a node which was not told to drain refuses no command for draining. The oracle remembers a bool
-// in each run, and is told of each command that a node is given and of each outcome:
+// For example, the following test promises that no command is refused because of a drain, unless some node was asked to
+// drain. The oracle keeps a bool in each run. It receives each command that a node receives, and each outcome:
 //
 //	var noDrain = oracle.Of("no-drain", "no command is refused for a drain that was never asked for",
 //		func(l *oracle.Listen[bool]) {
@@ -22,9 +23,9 @@
 //		simtest.Check(t, simtest.Case{Oracles: []oracle.Oracle{noDrain}})
 //	}
 //
-// [Check] makes the plan of a failure smaller, keeps it under testdata/kvferry beside a page that shows the run, and
-// prints the line that runs it again, which sets [Replay] to the plan. docs/first-oracle.md explains how to write an
-// oracle and how to see it fail.
+// If a seed fails, [Check] reduces the plan of the failure, writes the plan under testdata/kvferry together with a page
+// that shows the run, and prints the command that runs the plan again, with [Replay] set to the plan.
+// docs/first-oracle.md explains how to write an oracle and how to see it fail.
 package simtest
 
 import (
@@ -42,32 +43,32 @@ import (
 	"github.com/kvferry/kvferry/sim/report"
 )
 
-// Replay is the environment variable that makes [Check] run one thing alone: the seed,
-// or the file of a plan, that is its value.
+// Replay is the name of an environment variable. If it is set, [Check] runs only the seed, or the file of a plan, that
+// is its value.
 const Replay = "KVFERRY_REPLAY"
 
-// SeedsDefault is how many seeds a Case runs that says nothing else; a tenth with -short.
+// SeedsDefault is the number of seeds of a Case that sets no number. With -short a tenth of them run.
 const SeedsDefault = 200
 
-// A Case is what to run, and what has to hold besides the promises of kvferry.
+// A Case selects what to run and what must hold in addition to the promises of kvferry.
 type Case struct {
-	// Seeds is how many; 0 is SeedsDefault.
+	// Seeds is the number of seeds; 0 means SeedsDefault.
 	Seeds uint64
-	// System is what runs; nil is sim.PD.
+	// System is the system to run; nil means sim.PD.
 	System *sim.System
-	// Profile narrows what is drawn; empty is sim.DefaultProfile. It does not matter if
-	// Plan is given.
+	// Profile narrows the draws; empty means sim.DefaultProfile. It has no effect if Plan is set.
 	Profile string
-	// Plan draws the plan of a seed instead, often a fixed one whose faults alone are
-	// drawn: see [sim.Plan.WithFaults]. It is called from several goroutines.
+	// Plan draws the plan of a seed. It often returns a fixed plan with drawn faults: see [sim.Plan.WithFaults]. It is
+	// called from several goroutines.
 	Plan func(seed uint64) sim.Plan
-	// Oracles judge promises of the caller's own.
+	// Oracles judge promises of the caller.
 	Oracles []oracle.Oracle
-	// ShrinkRuns bounds how long a failing plan is made smaller; 0 is sim.DefaultShrinkRuns.
+	// ShrinkRuns limits the number of runs that reduce a failing plan; 0 means sim.DefaultShrinkRuns.
 	ShrinkRuns int
 }
 
-// Check runs the case on all cores and fails t with the first broken promise.
+// Check runs the case on all cores and fails t if any seed breaks a promise. Check reports the failure of the lowest
+// such seed.
 func Check(t testing.TB, c Case) {
 	t.Helper()
 	if one := os.Getenv(Replay); one != "" {
@@ -95,6 +96,7 @@ func Check(t testing.TB, c Case) {
 	}
 }
 
+// plan returns the plan of a seed.
 func (c *Case) plan(t testing.TB, seed uint64) sim.Plan {
 	t.Helper()
 	if c.Plan != nil {
@@ -107,7 +109,7 @@ func (c *Case) plan(t testing.TB, seed uint64) sim.Plan {
 	return p
 }
 
-// keep makes a failure smaller, writes its plan, and tells the story.
+// keep reduces a failure, writes its plan and page, and returns the description of the failure.
 func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 	t.Helper()
 	s, err := sim.Shrink(context.WithoutCancel(t.Context()), c.plan(t, f.Seed), sim.ShrinkOptions{Runs: c.ShrinkRuns,
@@ -134,10 +136,10 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 	return told.String()
 }
 
-// pattern is the -run argument for one test.
+// pattern returns the argument of -run for one test.
 func pattern(name string) string { return "^" + strings.ReplaceAll(name, "/", "$/^") + "$" }
 
-// replay runs one seed or one plan.
+// replay runs a single seed or plan.
 func (c *Case) replay(t testing.TB, one string) {
 	t.Helper()
 	var p sim.Plan

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// addresses say where nodes listen, on each channel, and who listens there. They are the same in all runs.
+// addresses holds the hosts of all nodes. They are the same in all runs.
 type addresses struct {
 	hosts []string
 	nodes map[string]int32 // by host
@@ -26,11 +26,11 @@ var allAddresses = sync.OnceValue(func() *addresses {
 	return a
 })
 
-// confusable is how many nodes have hosts and ports that join to the same text, "h1"+"11" and "h11"+"1": a machine
-// must compare both.
+// confusable is the number of nodes with hosts and ports that join to the same text, such as "h1"+"11" and "h11"+"1". A
+// machine must compare both.
 const confusable = 7
 
-// AddressOf is where a node listens on a channel.
+// AddressOf returns the address at which a node listens on a channel.
 func AddressOf(node int32, ch effects.Channel) effects.Addr {
 	return effects.Addr{Host: allAddresses().hosts[node], Port: portOf(node, ch)}
 }
@@ -55,10 +55,11 @@ func pow10(n int) int {
 	return v
 }
 
-// Addr is where n listens on a channel, if it does.
+// Addr returns the address of n on a channel, whether n listens there or not.
 func (n *Node) Addr(ch effects.Channel) effects.Addr { return AddressOf(n.ID, ch) }
 
-// SecondOf is where a node listens, too, in a life that has moved: who was told of it finds nobody there in the next.
+// SecondOf returns the second address of a node, at which it listens in every incarnation that has moved. In the next
+// incarnation nothing listens there.
 func SecondOf(node int32, ch effects.Channel) effects.Addr {
 	a := AddressOf(node, ch)
 	a.Host = secondHost(a.Host)
@@ -67,21 +68,21 @@ func SecondOf(node int32, ch effects.Channel) effects.Addr {
 
 func secondHost(host string) string { return "m" + host }
 
-// At is the node that has an address for a channel, whether it listens there or not; nil: none.
+// At returns the node that has an address on a channel, whether the node listens there or not, or nil.
 func (w *World) At(a effects.Addr, ch effects.Channel) *Node {
-	// Host and port count as a pair.
+	// Host and port must match as a pair.
 	i, ok := allAddresses().nodes[a.Host]
 	if !ok || int(i) >= len(w.Nodes) || a.Port != portOf(i, ch) {
 		return nil
 	}
 	n, second := w.Nodes[i], a.Host != allAddresses().hosts[i]
 	if second != n.Moved && (second || ch == effects.ChannelDone) {
-		return nil // Hellos come to the first one in all lives.
+		return nil // Hellos arrive at the first address in all incarnations.
 	}
 	return n
 }
 
-// Meant is the node that has a host in one of its lives, whether anybody has it now or not; -1: none.
+// Meant returns the node that has a host in one of its incarnations, even if the host is not in use now, or -1.
 func Meant(host string) int32 {
 	if i, ok := allAddresses().nodes[host]; ok {
 		return i
@@ -89,16 +90,17 @@ func Meant(host string) int32 {
 	return -1
 }
 
-// The outsider of a system listens under a name of its own.
+// The outsider of a system and the engines listen on hosts of their own.
 const (
 	OutsiderHost = "plain"
 	EnginesHost  = Engines
 )
 
-// ChannelDispatch is where PD's decode engines are told, by a proxy of somebody's own, that a request of prefill is
-// there: a question with the request's name as its body, to [Engines]. The answer, empty, says that the engine was told
-// or is down. Whoever tells an engine too early has it find less than it wants.
+// ChannelDispatch is the channel on which a user's proxy notifies PD's decode engines of a prefill request. The proxy
+// sends a request to [Engines] with the name of the prefill request as its body. The empty reply says that the engine
+// was notified, or that it is down. An engine that is notified too early finds fewer chunks than it needs.
 const ChannelDispatch effects.Channel = 255
 
-// Engines is the node that [Boot.Addr] takes for the engines of all decodes, which know whose a request is.
+// Engines is the node name by which [Boot.Addr] finds the engines of all decodes. The engines know which of them a
+// request belongs to.
 const Engines = "engines"

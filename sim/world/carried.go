@@ -6,10 +6,10 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Chunks that a message carries are written there as the stamps of their parts, each at the start of its part's bytes, of
-// which there are eight at least.
+// A message carries a chunk as the stamps of the chunk's parts. Each stamp is written at the start of its part's bytes,
+// of which there are at least eight.
 
-// load writes the pages that a message carries over its end, as they are now.
+// load writes the present content of the carried pages over the end of the message.
 func (n *Node) load(w *World, e *effects.Send) {
 	if len(e.Carries) == 0 {
 		return
@@ -31,7 +31,7 @@ func (n *Node) load(w *World, e *effects.Send) {
 	}
 }
 
-// storeIn copies what came in a message into a page of n.
+// storeIn copies bytes of a received message into a page of n.
 func (n *Node) storeIn(w *World, e *effects.Store) {
 	if OnStoring.Report(&w.Panel, n.ID, Storing{n, e}); w.Failure != nil {
 		return

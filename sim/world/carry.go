@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Carry carries out one effect, as effects.Effect says a driver must, and says which it was.
+// Carry carries out an effect as effects.Effect requires of a driver, and returns its kind.
 func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 	note := func(k Kind, a, b, c uint64) { w.Journal.Note(w.Now, k, n.ID, a, b, c) }
 	if n.User && !planeless(e) {
@@ -105,6 +105,7 @@ func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 	panic("BUG: effect that the simulator does not know")
 }
 
+// first returns the index of the first page, for the journal.
 func (n *Node) first(pages []effects.Page) uint64 {
 	if len(pages) == 0 {
 		return 0
@@ -112,12 +113,12 @@ func (n *Node) first(pages []effects.Page) uint64 {
 	return uint64(pages[0].Index)
 }
 
-// word is the start of an incarnation, for the journal.
+// word returns the first bytes of an incarnation, for the journal.
 func word(i effects.Incarnation) uint64 {
 	return uint64(i[0])<<24 | uint64(i[1])<<16 | uint64(i[2])<<8 | uint64(i[3])
 }
 
-// planeless says whether an effect is one that a node without pages can have.
+// planeless reports whether a node without pages may emit an effect.
 func planeless(e effects.Effect) bool {
 	switch e.(type) {
 	case *effects.Open, *effects.Close, *effects.Send, *effects.Post, *effects.Reply, *effects.Deliver, *effects.Return,

@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 )
 
-// claimable says whether a push is let in: all of its pages must be granted to it as
-// it says, and nobody else's push be under way to them. All or none.
+// claimable decides whether a push is admitted: all of its pages must be granted as stated, and no other push
+// to these pages may be in flight. A push is admitted as a whole or not at all.
 func (g *Grant) claimable(t *Transfer) effects.Code {
 	switch {
 	case g == nil || g.Read || g.Gone || g.Revoking || g.Peer == (effects.Incarnation{}):
@@ -33,13 +33,14 @@ func (g *Grant) claimable(t *Transfer) effects.Code {
 	return effects.OK
 }
 
-// claim keeps other pushes out of t's pages, or ends that.
+// claim reserves t's pages for t, or ends the reservation.
 func (g *Grant) claim(t *Transfer, on bool) {
 	for _, p := range t.Pairs {
 		g.claimed[g.Place(p.Remote.Index)] = on
 	}
 }
 
+// Place returns the position of a page in the grant, or -1.
 func (g *Grant) Place(index uint32) int {
 	for i, p := range g.Pages {
 		if p.Index == index {
@@ -49,21 +50,21 @@ func (g *Grant) Place(index uint32) int {
 	return -1
 }
 
-// refusals are what the owner of the pages answers beyond what the grant says: its
-// bounds, its device, its view of who asks.
+// refusals are the codes with which the owner of the pages may refuse a push for reasons beyond the grant: its bounds,
+// its device, or its view of the peer.
 var refusals = []effects.Code{effects.Faulted, effects.TooMany, effects.Refused, effects.Invalid, effects.NotFound,
 	effects.Stale,
 	effects.Mismatch, effects.TooLarge, effects.Closed}
 
-// refusal draws one of the codes with which a driver may refuse an effect. The list
-// is the contract's, so that whatever a real driver may say, machines here have heard.
+// refusal draws one of the codes with which a driver may refuse an effect. The list is that of package contract, so
+// that machines have met every code that a real driver may return.
 func refusal(v contract.Verb, d draw.Of) effects.Code {
 	codes := contract.Codes(v)[1:] // The first is OK.
 	return codes[d.Below(uint64(len(codes)))]
 }
 
-// failed completes a push that came to nothing, or not to all. Planes that stream may
-// still be reading then: whether this is one, is drawn.
+// failed completes a push that failed completely or in part. A plane that streams may still be reading at that time,
+// which is drawn here.
 func (t *Transfer) failed(w *World, code effects.Code, d draw.Of) {
 	after := d.Heavy(w.Setting.Net)
 	if d.Again().Permille(700) {

@@ -2,46 +2,45 @@ package world
 
 import "github.com/kvferry/kvferry/effects"
 
-// Clocks of different nodes have nothing in common: each starts anywhere, and each runs
-// a little fast or slow. There is no wall clock at all: machines are given none, so none
-// can mislead them by jumping.
+// Clocks of different nodes are unrelated: each starts at an arbitrary value, and each runs slightly fast or slow.
+// There is no wall clock: machines never receive its time, so a jump of the wall clock cannot mislead them.
 
-// PPM is how much faster than simulated time a clock runs, in parts per million.
+// PPM is the rate by which a clock runs faster than simulated time, in parts per million.
 type PPM int64
 
-// DriftMax is how far clocks may be off for a lease to hold: the holder stops a guard early, and if his clock is as
-// slow as the grantor's is fast, the guard covers
+// DriftMax returns the largest drift with which a lease still holds (M4). The holder stops a guard early. If the
+// holder's clock is as slow as the grantor's clock is fast, the guard is sufficient while
 //
 //	(lease - guard) / (1 - drift) <= lease / (1 + drift)
 //
-// which is so up to guard / (2 lease - guard).
+// which holds up to a drift of guard / (2 lease - guard).
 func DriftMax(lease, guard effects.Duration) PPM {
 	return PPM(1_000_000 * int64(guard) / int64(2*lease-guard))
 }
 
-// scale is d times p, without overflow for any simulated instant.
+// of returns d times p. It does not overflow for any simulated instant.
 func (p PPM) of(d int64) int64 { return d/1_000_000*int64(p) + d%1_000_000*int64(p)/1_000_000 }
 
-// Clock is what n's clock shows now.
+// Clock returns the present reading of n's clock.
 func (w *World) Clock(n *Node) effects.Time { return n.Shows(w.Now) }
 
-// A Clock is a node's. Its second is not quite the world's.
+// A Clock is the clock of a node. Its second differs slightly from a second of simulated time.
 type Clock struct {
-	Offset int64 // at the start
+	Offset int64 // reading at simulated time 0, in nanoseconds
 	Drift  PPM
 }
 
-// Shows is what it shows at an instant.
+// Shows returns the reading of the clock at an instant of simulated time.
 func (c *Clock) Shows(at int64) effects.Time { return effects.Time(at + c.Drift.of(at) + c.Offset) }
 
-// When is the first instant at which it shows t.
+// When returns the first instant at which the clock shows t.
 func (c *Clock) When(t effects.Time) int64 {
 	d := int64(t) - c.Offset
 	if c.Drift == 0 {
 		return d
 	}
-	// Undo the rate, in two parts so that nothing overflows; what the divisions of either
-	// way cut off is a few nanoseconds.
+	// Undo the rate in two parts, so that nothing overflows. The divisions lose a few nanoseconds, which the loops
+	// correct.
 	rate := 1_000_000 + int64(c.Drift)
 	at := d/rate*1_000_000 + d%rate*1_000_000/rate
 	for c.Shows(at-1) >= t {
@@ -53,7 +52,7 @@ func (c *Clock) When(t effects.Time) int64 {
 	return at
 }
 
-// Slowest is how long a span by it can be in simulated time.
+// Slowest returns the longest simulated time that a span by this clock can last.
 func (c *Clock) Slowest(d effects.Duration) effects.Duration {
 	if c.Drift >= 0 {
 		return d
@@ -61,7 +60,7 @@ func (c *Clock) Slowest(d effects.Duration) effects.Duration {
 	return d + d*effects.Duration(-c.Drift)/effects.Duration(1_000_000+c.Drift) + 1
 }
 
-// DriftApart is how far any two clocks of a plan run apart, rounded up.
+// DriftApart returns the largest rate by which two clocks of a plan run apart, in parts per million and rounded up.
 func DriftApart(ppm []int) uint32 {
 	slow, fast := int64(0), int64(0)
 	for _, d := range ppm {

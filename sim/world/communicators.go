@@ -11,74 +11,76 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A plane of communicators is a leased plane as between NPUs: hardware of the peer stores and loads by itself, through
-// a communicator that can be ended only as a whole. The machines that decide are those of fsm/communicator; here is
-// what drives them, as runtime/hccl does, and the hardware that nobody can watch.
+// A plane of communicators is a leased plane as between NPUs. The hardware of a peer stores and loads by itself through
+// a communicator, which can be ended only as a whole. The machines of fsm/communicator make the decisions. These files
+// model their driver, as in runtime/hccl, and the hardware, which nothing can observe.
 
-// commLink is the initiator's end of one import.
+// commLink is the initiator's end of an import.
 type commLink struct {
 	M      communicator.Initiator
 	out    communicator.Out `snap:"scratch"`
 	corr   effects.Corr
 	mapped bool                 // the peer's memory is mapped here, as over HCCS
-	Jobs   []uint64             // transfers whose end was not told, by id
-	busy   bool                 // the driver is about to submit, and listens to nothing
-	late   []communicator.Event // what happened meanwhile
-	Epochs []*CommEpoch         // by number
-	batch  uint64               // number of the newest
-	Stream []CommBatch          // in the hands of hardware, in order
-	halted bool                 // its stream has failed, or was aborted
-	closed bool                 // the channel, by us
-	cut    bool                 // the channel, by the world
+	Jobs   []uint64             // transfers that were not reported as ended, by id
+	busy   bool                 // the driver is about to submit and takes no events
+	late   []communicator.Event // events that occurred while busy
+	Epochs []*CommEpoch         // by number-1
+	batch  uint64               // number of the newest batch
+	Stream []CommBatch          // batches that the hardware has, in order
+	halted bool                 // the stream has failed or was aborted
+	closed bool                 // this end has closed the channel
+	cut    bool                 // a fault has cut the channel
 	tick   uint64               `snap:"skip"`
-	// At the target: its connection has ended, and nothing said that the initiator has.
+	// heardEnd and unproven are state of the target: the connection has ended, and nothing has proven that the
+	// initiator's hardware has stopped.
 	heardEnd, unproven bool
-	// Words to and from the target, and completions, come in order: not before these instants.
+	// said, heard and ends are the instants of the latest message to the target, message from the target, and
+	// completion. Later ones do not arrive before these instants, which keeps them in order.
 	said, heard, ends int64 `snap:"skip"`
 }
 
-// CommEpoch is what is true of one epoch, whatever its ends believe.
+// CommEpoch is the true state of an epoch, whatever its two ends assume.
 type CommEpoch struct {
 	Number  uint64
-	Over    bool // nothing of the initiator's hardware touches anything by it any more
+	Over    bool // the initiator's hardware touches nothing through the epoch any more
 	aborted bool
-	Fenced  bool              // by its initiator: nothing may be submitted on it
-	Heard   bool              // the initiator was told that the target fenced it
-	Broke   []uint64          // transfers that had a batch in it which failed
-	Revoked []effects.GrantID // that its accept listed
-	Since   effects.Time      // and what was given before this counts as listed, too
+	Fenced  bool              // by the initiator: nothing may be submitted any more
+	Heard   bool              // the initiator was notified that the target fenced the epoch
+	Broke   []uint64          // transfers of which a batch failed in the epoch
+	Revoked []effects.GrantID // grants that the accept listed
+	Since   effects.Time      // grants that were given before this count as listed, too
 
-	formed bool // the initiator makes its end, or has
-	meets  bool // and waits for the target's
-	Up     bool // it has
-	// decided says that it has, or could not.
+	formed bool // the initiator has begun to create its end
+	meets  bool // the initiator waits for the target's end
+	Up     bool // both ends are formed
+	// Decided is set when the forming has ended, successfully or not.
 	Decided bool
-	Begun   bool // the target does
-	made    bool
-	failed  bool
-	leaves  bool // it is to go away
-	gone    bool // it is gone
-	led     bool
-	lied    bool // the initiator said that it is gone before it was
+	Begun   bool // the target has begun to create its end
+	made    bool // the target's end is created
+	failed  bool // the target's end could not be created
+	leaves  bool // the target's end is to be destroyed
+	gone    bool // the target's end is destroyed
+	led     bool // the destruction of the target's end has ended, successfully or not
+	lied    bool // the initiator reported that its end is gone before it was
 }
 
-// Reaches says whether anything may reach the target's pool by an epoch.
+// Reaches reports whether an access through an epoch may reach the target's pool.
 func (c *commLink) Reaches(e *CommEpoch) bool { return e.formed && !e.Over && (c.mapped || !e.gone) }
 
-// CommBatch is one batch in a stream.
+// CommBatch is a batch in a stream.
 type CommBatch struct {
 	number uint64
 	Epoch  uint64
-	t      uint64
-	first  int // pair
+	t      uint64 // id of the transfer
+	first  int    // number of the first pair
 	pairs  int
-	broken bool // its call failed half-way
+	broken bool // the call failed half-way
 }
 
-// Last says whether it is the last one of its transfer.
+// Last reports whether the batch is the last batch of its transfer.
 func (b CommBatch) Last(t *Transfer) bool { return b.first+b.pairs == len(t.Pairs) }
 
-// commPages is how many pages a batch has.
+// commPages is the number of pages of a batch.
 const commPages = 2
 
 func (c *commLink) Epoch(number uint64) *CommEpoch { return c.Epochs[number-1] }
@@ -88,7 +90,7 @@ func session(l *Link) (id communicator.SessionID) {
 	return id
 }
 
-// CommRules are tight, so that each of them is met.
+// CommRules returns the rules of the communicators. The rules are so tight that runs reach each limit.
 func (w *World) CommRules() communicator.Rules {
 	return communicator.Rules{
 		Window: 1 + int(w.Seed%3), Tries: 3, Transfers: 256, Answer: 500 * effects.Millisecond,
@@ -96,7 +98,7 @@ func (w *World) CommRules() communicator.Rules {
 	}
 }
 
-// commImport opens a link to a peer that was found to be there.
+// commImport opens a link to a peer that was found.
 func (l *Link) commImport(w *World, n *Node, corr effects.Corr) {
 	c := &commLink{M: communicator.NewInitiator(w.CommRules()), corr: corr}
 	c.mapped = draw.Hash(w.Seed, draw.Communicator, uint64(l.From)<<8|uint64(l.To), 0).Permille(400)
@@ -114,7 +116,7 @@ func (l *Link) commImport(w *World, n *Node, corr effects.Corr) {
 	l.feed(w, communicator.Event{Kind: communicator.Begin})
 }
 
-// feed tells a link's machine what happened, or keeps it while the driver submits.
+// feed passes an event to a link's machine, or keeps the event while the driver submits.
 func (l *Link) feed(w *World, ev communicator.Event) {
 	c := l.Comm
 	if !w.Lives(l.From, l.FromLife) {
@@ -128,7 +130,7 @@ func (l *Link) feed(w *World, ev communicator.Event) {
 	l.pump(w)
 }
 
-// initiate has the machine take an event, and carries out what comes of it.
+// initiate passes an event to the machine and carries out the result.
 func (l *Link) initiate(w *World, ev communicator.Event) {
 	c, n := l.Comm, w.Nodes[l.From]
 	OnEpochTold.Report(&w.Panel, n.ID, EpochTold{n, l, &ev})
@@ -153,7 +155,7 @@ func (l *Link) initiate(w *World, ev communicator.Event) {
 	}
 }
 
-// pump has the driver submit what the machine wants, after it has got to it, and wakes it at its deadline.
+// pump schedules the submission of the batch that the machine wants next, or else a wake-up at the machine's deadline.
 func (l *Link) pump(w *World) {
 	c, n := l.Comm, w.Nodes[l.From]
 	if b, ok := c.M.Next(); ok {
@@ -170,7 +172,7 @@ func (l *Link) pump(w *World) {
 	}
 }
 
-// job is the transfer of a Corr.
+// job returns the transfer of a Corr.
 func (c *commLink) job(w *World, corr effects.Corr) uint64 {
 	for _, id := range c.Jobs {
 		if w.Transfers[id-1].Corr == corr {
@@ -185,7 +187,7 @@ func (l *Link) commDraw(w *World) draw.Of {
 	return draw.Hash(w.Seed, draw.Communicator, l.ID, l.draws)
 }
 
-// owe gives a machine what its link owes it.
+// owe carries out a notification of the link's machine to the node's machine.
 func (l *Link) owe(w *World, n *Node, p communicator.Post) {
 	c := l.Comm
 	switch p.Kind {
@@ -217,7 +219,7 @@ func (l *Link) owe(w *World, n *Node, p communicator.Post) {
 	}
 }
 
-// unsettled is the transfer that was told, and not that it is settled.
+// unsettled returns the transfer that was reported as ended but not as settled.
 func (l *Link) unsettled(w *World, n *Node, corr effects.Corr) *Transfer {
 	for _, t := range slices.Backward(w.Transfers) {
 		if t.Link == l && t.Corr == corr {
@@ -227,7 +229,7 @@ func (l *Link) unsettled(w *World, n *Node, corr effects.Corr) *Transfer {
 	panic("BUG: an initiator settles a transfer that never was")
 }
 
-// commTransfer gives a transfer to its link's machine.
+// commTransfer passes a transfer to its link's machine.
 func (t *Transfer) commTransfer(w *World, l *Link, since effects.Time) {
 	l.Comm.Jobs = append(l.Comm.Jobs, t.ID)
 	t.Since = since
@@ -237,18 +239,18 @@ func (t *Transfer) commTransfer(w *World, l *Link, since effects.Time) {
 	})
 }
 
-// commDrop lets go of a link.
+// commDrop drops a link.
 func (l *Link) commDrop(w *World) { l.feed(w, communicator.Event{Kind: communicator.Drop}) }
 
-// commCancel has a transfer end.
+// commCancel cancels a transfer.
 func (t *Transfer) commCancel(w *World) {
 	t.Link.feed(w, communicator.Event{Kind: communicator.Cancel, Corr: t.Corr})
 }
 
-// CommTick says what time it is.
+// CommTick ticks the machine of a link.
 func (w *World) CommTick(l *Link) { l.feed(w, communicator.Event{Kind: communicator.Tick}) }
 
-// commSubmit puts the next batch into the stream. The clock is read right before.
+// commSubmit puts the next batch into the stream. The clock is read immediately before (M4).
 func (l *Link) commSubmit(w *World) {
 	c, n := l.Comm, w.Nodes[l.From]
 	b, ok := c.M.Next()
@@ -281,7 +283,8 @@ func (l *Link) commSubmit(w *World) {
 		if len(c.Stream) == 1 {
 			l.runStream(w)
 		}
-		// It says so, and its hardware goes on. Where the target's end stays, its word is all there is: that is trusted.
+		// The initiator reports that its end is gone while its hardware continues. Where the target's end stays, this
+		// report is the only proof and is trusted, so the fault does not strike there.
 		e := c.Epoch(x.Epoch)
 		if !c.mapped && (!e.led || e.gone) && w.Struck(plan.FaultGoneEarly, t.Name, uint64(b.Index)<<16|x.Epoch) {
 			e.lied = true
@@ -298,10 +301,10 @@ func (l *Link) commSubmit(w *World) {
 	l.pump(w)
 }
 
-// breaks notes whose batch failed.
+// breaks records a transfer of which a batch failed.
 func (e *CommEpoch) breaks(t *Transfer) { e.Broke = append(e.Broke, t.ID) }
 
-// commAct does what is the work of planes of communicators.
+// commAct carries out a delivery of a plane of communicators.
 func (w *World) commAct(d Delivery) {
 	w.Journal.Note(w.Now, d.Kind, d.Node, d.A, d.B, d.C)
 	if d.Kind == kindCommRestart {
@@ -359,7 +362,7 @@ func (w *World) commAct(d Delivery) {
 	}
 }
 
-// Touches says whether hardware may still be at pages of a transfer.
+// Touches reports whether hardware may still access pages of a transfer.
 func (x *Link) Touches(t *Transfer) bool {
 	return slices.ContainsFunc(x.Comm.Stream, func(b CommBatch) bool { return b.t == t.ID })
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// The channel of a link: words in order, until it is cut, closed, or one of its ends dies.
+// The channel of a link delivers messages in order, until it is cut, it is closed, or one of its ends dies.
 
-// sayTarget sends a word to the target, behind all others.
+// sayTarget sends a message to the target, after all earlier messages.
 func (l *Link) sayTarget(w *World, word communicator.Word, epoch uint64) {
 	c := l.Comm
 	if word == communicator.Offer {
@@ -26,7 +26,7 @@ func (l *Link) sayTarget(w *World, word communicator.Word, epoch uint64) {
 	w.Queue.Push(c.said, x)
 }
 
-// closeChannel closes it, the last thing that an initiator does.
+// closeChannel closes the channel, which is the last action of an initiator.
 func (l *Link) closeChannel(w *World) {
 	c := l.Comm
 	c.closed = true
@@ -37,7 +37,8 @@ func (l *Link) closeChannel(w *World) {
 	l.endChannel(w, true)
 }
 
-// endChannel tells the target how the connection ends.
+// endChannel notifies the target how the connection ends. Proves states that the end proves that the initiator has
+// stopped.
 func (l *Link) endChannel(w *World, proves bool) {
 	c := l.Comm
 	c.said = max(c.said, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Net)))
@@ -48,7 +49,8 @@ func (l *Link) endChannel(w *World, proves bool) {
 	w.Queue.Push(c.said, x)
 }
 
-// commCut breaks a link's connection. Over HCCS, which stays within a super pod, its end is heard all the same.
+// commCut breaks a link's connection. Over HCCS, which stays within a super pod, the target receives the initiator's
+// close all the same.
 func (l *Link) commCut(w *World) {
 	c := l.Comm
 	if c.cut || c.closed {
@@ -61,7 +63,8 @@ func (l *Link) commCut(w *World) {
 	}
 }
 
-// commDied ends the links of a process that has died: its own, whose hardware is at an end in a while, and those to it.
+// commDied ends the links of a process that has died: its own links (the hardware stops within commMargin) and the
+// links to it.
 func (n *Node) commDied(w *World) {
 	for _, l := range w.Links {
 		c := l.Comm
@@ -80,10 +83,10 @@ func (n *Node) commDied(w *World) {
 	}
 }
 
-// commMargin is what a target waits after a word of its peer's, or its death.
+// commMargin is how long a target waits after the peer's report or death before the peer's accesses count as finished.
 const commMargin = 100 * effects.Millisecond
 
-// hears takes a word of the target's.
+// hears passes a message of the target to the initiator's machine.
 func (l *Link) hears(w *World, d Delivery) {
 	c := l.Comm
 	e := c.Epoch(d.B)

@@ -8,10 +8,11 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Hardware of a plane of communicators: a stream of batches that stores and loads page by page under an epoch. No
-// process can watch it, and only a communicator that is proven gone stops it.
+// The hardware of a plane of communicators is a stream of batches that stores and loads page by page under an epoch. No
+// process can observe it, and only a communicator that is proven gone stops it.
 
-// How an initiator looks whether a communicator is there: at once, when the target's end is, and when its time is up.
+// The reasons why an initiator checks whether a communicator is formed: at once, when the target's end is there, and
+// when the time is up.
 const (
 	formLooks = iota
 	formMet
@@ -19,7 +20,7 @@ const (
 	formTimeout = 200 * effects.Millisecond
 )
 
-// forms says how the forming of an epoch ended at its initiator: well if both ends are there.
+// forms decides how the forming of an epoch ended at its initiator: successfully if both ends are there.
 func (l *Link) forms(w *World, epoch, why uint64) {
 	c, n := l.Comm, w.Nodes[l.From]
 	e := c.Epoch(epoch)
@@ -40,12 +41,12 @@ func (l *Link) forms(w *World, epoch, why uint64) {
 	e.Decided = true
 	e.Up = code == effects.OK
 	if !e.Up {
-		l.epochOver(w, e) // What cannot be formed leaves nothing.
+		l.epochOver(w, e) // An epoch that cannot be formed leaves nothing behind.
 	}
 	l.feed(w, communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: code})
 }
 
-// runStream has hardware begin with the oldest batch.
+// runStream starts the oldest batch of the stream.
 func (l *Link) runStream(w *World) {
 	c := l.Comm
 	if c.halted || len(c.Stream) == 0 {
@@ -54,6 +55,7 @@ func (l *Link) runStream(w *World) {
 	l.nextStep(w, c.Stream[0], 0)
 }
 
+// nextStep schedules the move of half a page.
 func (l *Link) nextStep(w *World, b CommBatch, step int) {
 	t := w.Transfers[b.t-1]
 	about := b.number<<8 | uint64(step)
@@ -65,11 +67,11 @@ func (l *Link) nextStep(w *World, b CommBatch, step int) {
 	w.After(after, Delivery{Kind: kindCommStep, Node: plan.Nobody, A: l.ID, B: b.number, C: uint64(step)})
 }
 
-// streamStep moves half a page, if anything still leads there.
+// streamStep moves half a page, if the pages can still be reached.
 func (l *Link) streamStep(w *World, number uint64, step int) {
 	c := l.Comm
 	if len(c.Stream) == 0 || c.Stream[0].number != number {
-		return // Its epoch is over.
+		return // The epoch is over.
 	}
 	b := c.Stream[0]
 	e, t := c.Epoch(b.Epoch), w.Transfers[b.t-1]
@@ -91,7 +93,7 @@ func (l *Link) streamStep(w *World, number uint64, step int) {
 	}
 	switch last := step+1 == 2*b.pairs; {
 	case b.broken:
-		c.halted = true // Its call has failed: what it had begun ends here, and nothing says when.
+		c.halted = true // The call has failed: what the call had begun ends here without a report.
 	case blocked:
 		c.halted = true
 		e.breaks(t)
@@ -106,7 +108,7 @@ func (l *Link) streamStep(w *World, number uint64, step int) {
 	}
 }
 
-// batchEnds has the initiator hear of it, behind what it was told before.
+// batchEnds reports the end of a batch to the initiator, after all earlier reports.
 func (l *Link) batchEnds(w *World, b CommBatch, well bool) {
 	c := l.Comm
 	x := Delivery{Kind: KindCommEnded, Node: l.From, Life: l.FromLife, A: l.ID, B: b.Epoch}
@@ -117,7 +119,7 @@ func (l *Link) batchEnds(w *World, b CommBatch, well bool) {
 	w.Queue.Push(c.ends, x)
 }
 
-// flown: hardware has nothing of a batch any more.
+// flown records that the hardware has finished with a batch.
 func (t *Transfer) flown(w *World, b CommBatch) {
 	t.Flying--
 	if !t.Read {
@@ -127,7 +129,8 @@ func (t *Transfer) flown(w *World, b CommBatch) {
 	}
 }
 
-// outOfReach: what hardware still has of an epoch does not come through any more, and fails when it tries.
+// outOfReach records that stores of an epoch that the hardware still has cannot reach the target any more. They fail
+// when they are tried.
 func (l *Link) outOfReach(w *World, e *CommEpoch) {
 	for _, b := range l.Comm.Stream {
 		if t := w.Transfers[b.t-1]; b.Epoch == e.Number && !t.Read {
@@ -138,14 +141,14 @@ func (l *Link) outOfReach(w *World, e *CommEpoch) {
 	}
 }
 
-// met has an initiator look that waits for the target's end.
+// met lets an initiator that waits for the target's end check again.
 func (l *Link) met(w *World, e *CommEpoch) {
 	if e.meets && !e.Decided && w.Lives(l.From, l.FromLife) {
 		w.ForNode(w.Nodes[l.From], 0, Delivery{Kind: KindCommForm, A: l.ID, B: e.Number, C: formMet})
 	}
 }
 
-// epochOver: nothing of the initiator's hardware touches anything by it any more.
+// epochOver records that the initiator's hardware touches nothing through an epoch any more.
 func (l *Link) epochOver(w *World, e *CommEpoch) {
 	c := l.Comm
 	e.Over = true
@@ -162,8 +165,8 @@ func (l *Link) epochOver(w *World, e *CommEpoch) {
 	}
 }
 
-// tearDown ends an epoch: the stream is aborted, the end destroyed, and what was in the network has arrived. That takes
-// time, and now and then there is no proof of it.
+// tearDown ends an epoch: the stream is aborted, the end is destroyed, and accesses in the network arrive. This takes
+// time, and occasionally there is no proof that it has happened.
 func (l *Link) tearDown(w *World, n *Node, d communicator.TearDown) {
 	c := l.Comm
 	c.Epoch(d.Epoch).Fenced = true
@@ -186,12 +189,12 @@ func (l *Link) tearDown(w *World, n *Node, d communicator.TearDown) {
 	w.ForNode(n, at, x)
 }
 
-// callOperator has somebody restart a process that has memory which is never proven its own again.
+// callOperator schedules that an operator restarts a process that has memory which is never proven free again.
 func (n *Node) callOperator(w *World) {
 	w.After(4*effects.Second, Delivery{Kind: kindCommRestart, Node: n.ID, Life: n.Life, A: 1})
 }
 
-// operator restarts it.
+// operator restarts the process.
 func (w *World) operator(d Delivery) {
 	if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
 		w.Result.Fault(plan.FaultUnproven)

@@ -10,27 +10,29 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// commTarget is the target's end of all links to one life of a node, and the book of what was revoked.
+// commTarget is the target's end of all links to one incarnation of a node, and its record of revocations.
 type commTarget struct {
 	m       communicator.Target
 	out     communicator.TargetOut `snap:"scratch"`
-	revokes []CommRevoke           // all that ever were, by number
-	book    []CommRevoke           // the newest, of which peers are told
-	forgot  []effects.Incarnation  // peers of whom older ones are not known any more
+	revokes []CommRevoke           // all revocations, by number-1
+	book    []CommRevoke           // the newest revocations, which are reported to peers
+	forgot  []effects.Incarnation  // peers of which older revocations are no longer recorded
 }
 
+// CommRevoke is the revocation of a grant.
 type CommRevoke struct {
 	Grant effects.GrantID
 	peer  effects.Incarnation
-	Waits []commName // epochs that could reach the pool then
+	Waits []commName // epochs that could reach the pool at that time
 }
 
+// commName identifies an epoch of a link.
 type commName struct{ Link, Epoch uint64 }
 
-// bookMax is how many revocations are remembered one by one: few, so that they are forgotten.
+// bookMax is the number of revocations that are recorded individually. It is small, so that runs reach it.
 const bookMax = 4
 
-// commLimits are those of each target.
+// commLimits returns the limits of each target.
 func commLimits() communicator.Limits {
 	return communicator.Limits{Sessions: 16, OfPeer: 4, Reserved: 8, Epochs: 8, Revokes: 1 << 16}
 }
@@ -39,7 +41,7 @@ func newCommTarget(seed uint64) *commTarget {
 	return &commTarget{m: communicator.NewTarget(commLimits(), seed)}
 }
 
-// tell has a node's target take an event, and carries out what comes of it.
+// tell passes an event to a node's target and carries out the result.
 func (x *commTarget) tell(w *World, n *Node, ev communicator.TargetEvent) {
 	x.out.Reset()
 	x.m.Step(&ev, &x.out)
@@ -73,11 +75,12 @@ func (x *commTarget) tell(w *World, n *Node, ev communicator.TargetEvent) {
 	}
 }
 
+// linkBy returns the link of a session.
 func (w *World) linkBy(id communicator.SessionID) *Link {
 	return w.Links[binary.LittleEndian.Uint64(id[:])-1]
 }
 
-// sayInitiator sends a word to the initiator, behind all others.
+// sayInitiator sends a message to the initiator, after all earlier messages.
 func (l *Link) sayInitiator(w *World, word communicator.Word, epoch uint64, code effects.Code, body []byte) {
 	c := l.Comm
 	if c.closed || c.cut || !w.Lives(l.From, l.FromLife) {
@@ -88,7 +91,7 @@ func (l *Link) sayInitiator(w *World, word communicator.Word, epoch uint64, code
 		C: uint64(code)<<8 | uint64(word), Body: body})
 }
 
-// targetHears takes a word of an initiator's.
+// targetHears passes a message of an initiator to the target's machine.
 func (l *Link) targetHears(w *World, n *Node, word communicator.Word, epoch uint64) {
 	ev := communicator.TargetEvent{Session: session(l), Epoch: epoch}
 	switch word {
@@ -116,7 +119,7 @@ func (l *Link) targetHears(w *World, n *Node, word communicator.Word, epoch uint
 	n.target.tell(w, n, ev)
 }
 
-// listed is what an accept says of grants that were taken back.
+// listed returns the body of an accept, which lists the revoked grants of a peer.
 func (x *commTarget) listed(w *World, peer effects.Incarnation) []byte {
 	more := byte(0)
 	if slices.Contains(x.forgot, peer) {
@@ -131,7 +134,7 @@ func (x *commTarget) listed(w *World, peer effects.Incarnation) []byte {
 	return body
 }
 
-// made says that our end of an epoch is there, or cannot be made.
+// made records that the target's end of an epoch is created, or cannot be created.
 func (l *Link) made(w *World, n *Node, e *CommEpoch) {
 	switch {
 	case w.Struck(plan.FaultImport, l.subject(), 1<<32|e.Number):
@@ -147,7 +150,7 @@ func (l *Link) made(w *World, n *Node, e *CommEpoch) {
 	l.met(w, e)
 }
 
-// leads has our end destroyed, which takes time.
+// leads destroys the target's end, which takes time.
 func (l *Link) leads(w *World, n *Node, e *CommEpoch) {
 	at := l.commDraw(w).Heavy(2 * w.Setting.Net)
 	if s, yes := w.Strikes(plan.FaultRevokeHeldUp, l.subject(), 1<<32|e.Number); yes {
@@ -156,7 +159,7 @@ func (l *Link) leads(w *World, n *Node, e *CommEpoch) {
 	w.ForNode(n, at, Delivery{Kind: kindCommLed, A: l.ID, B: e.Number})
 }
 
-// led says that our end is gone, or cannot be destroyed.
+// led records that the target's end is destroyed, or cannot be destroyed.
 func (l *Link) led(w *World, n *Node, e *CommEpoch) {
 	e.led, e.gone = true, e.lied || !w.Struck(plan.FaultEndStays, l.subject(), e.Number)
 	if e.gone && !l.Comm.mapped {
@@ -168,7 +171,7 @@ func (l *Link) led(w *World, n *Node, e *CommEpoch) {
 	l.needsOperator(w, n)
 }
 
-// channelEnds says how the connection of a link ended.
+// channelEnds records how the connection of a link ended.
 func (l *Link) channelEnds(w *World, n *Node, proves bool) {
 	l.Comm.heardEnd = true
 	l.Comm.unproven = !proves
@@ -177,7 +180,7 @@ func (l *Link) channelEnds(w *World, n *Node, proves bool) {
 	l.needsOperator(w, n)
 }
 
-// needsOperator has the process restarted where nothing will ever prove an epoch over.
+// needsOperator schedules a restart of the process if nothing will ever prove that an epoch is over.
 func (l *Link) needsOperator(w *World, n *Node) {
 	c := l.Comm
 	if !c.heardEnd || !c.unproven {
@@ -191,7 +194,8 @@ func (l *Link) needsOperator(w *World, n *Node) {
 	}
 }
 
-// expel takes a grant back: whoever has it is expelled, and what it was given is noted for who comes again.
+// expel revokes a grant. The peer is expelled from its epochs, and the revocation is recorded for the peer's next
+// epochs.
 func (g *Grant) expel(w *World, n *Node) {
 	x := n.target
 	r := CommRevoke{Grant: g.ID, peer: g.Peer}

@@ -5,12 +5,12 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// setting is what a plan says of a world, whatever runs in it.
+// setting holds the parts of a plan that concern any system.
 type setting struct {
 	Leased        bool
 	Communicators bool
 
-	Faulty  effects.Duration // until then faults strike; then everything heals
+	Faulty  effects.Duration // faults strike until then; then everything heals
 	Net     effects.Duration // mean delay of a message
 	Device  effects.Duration // mean time to move half a page
 	Scatter effects.Duration // mean time to scatter a chunk
@@ -18,7 +18,7 @@ type setting struct {
 	Rates [plan.FaultKinds]int
 }
 
-// conditionsOf reads them.
+// conditionsOf returns the setting of a plan.
 func conditionsOf(p *plan.Plan) setting {
 	s := setting{
 		Leased: p.Topology.Leased, Communicators: p.Topology.Communicators,

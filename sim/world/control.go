@@ -10,48 +10,48 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Conn is one client connection, as ZMQ makes them: it exists before its peer does, finds a restarted peer by itself,
-// and as many requests are in flight as its window says. A lost request or reply leaves it silent until its owner
-// closes it.
+// Conn is a client connection with the behaviour of a ZMQ socket. It exists before its peer does and finds a
+// restarted peer by itself. Window limits the number of requests in flight. If a request or a reply is lost, the
+// connection stays silent until its owner closes it.
 type Conn struct {
 	ID      uint64       `snap:"skip"`
 	Name    plan.Subject // in draws
 	Client  int32
-	Life    uint32 // of the client
+	Life    uint32 // incarnation of the client
 	Channel effects.Channel
-	Server  int32  // noNode: nobody has that address
-	Host    string `snap:"skip"` // by which its client found it
-	known   uint32 // the server's life that was told of this connection; 0 is none
+	Server  int32  // plan.Nobody: no node has that address
+	Host    string `snap:"skip"` // by which the client addressed the server
+	known   uint32 // the server's incarnation that last received from the client; 0 also if none
 	Closed  bool
-	Dead    bool
-	Up      bool  `snap:"skip"` // its client was told that it is open
-	Told    int64 `snap:"skip"` // when its client was told whether it is open; 0: not yet
+	Dead    bool  // nothing arrives any more, except for Adrift
+	Up      bool  `snap:"skip"` // the client was notified that it is open
+	Told    int64 `snap:"skip"` // when the client was notified whether it is open; 0: not yet
 	Window  uint16
-	Asked   []question   `snap:"skip"` // those that ended, and of whom something still may come, among them
-	Opened  effects.Time `snap:"skip"` // when, on the client's clock
-	posted  int64        `snap:"skip"` // when the newest answer leaves its client's mailbox
-	arrives int64        `snap:"skip"` // when what was posted last comes to a machine of a user's, which gets it in order
-	Sent    uint64
-	Offer   effects.GrantID // that the newest request was about
+	Asked   []question      `snap:"skip"` // includes ended requests that may still get a reply
+	Opened  effects.Time    `snap:"skip"` // on the client's clock
+	posted  int64           `snap:"skip"` // when the newest reply leaves the client's mailbox
+	arrives int64           `snap:"skip"` // when the newest post reaches a user's machine, which receives posts in order
+	Sent    uint64          // number of messages sent on it
+	Offer   effects.GrantID // the offer that the newest request is about
 	Lane    bool            // it carries offers
-	Asking  uint16          // requests of whose end its client was not told
+	Asking  uint16          // requests that the client does not know to have ended
 
-	Adrift   []question `snap:"skip"` // when it broke: those that come late all the same
-	AdriftTo uint32     // to this life of the server
+	Adrift   []question `snap:"skip"` // requests in flight when it broke that arrive all the same
+	AdriftTo uint32     // the server's incarnation at which they arrive
 }
 
-// question is one Send on a connection.
+// question is a Send on a connection.
 type question struct {
 	Corr    effects.Corr
-	Asked   effects.Time    // when it left, on the client's clock
-	nth     uint64          // of its connection
-	Offer   effects.GrantID // that it was about
-	Parked  []byte          // itself, for a server that is down
+	Asked   effects.Time    // when it was sent, on the client's clock
+	nth     uint64          // its number on the connection
+	Offer   effects.GrantID // the offer that it is about
+	Parked  []byte          // the message, while the server is down
 	Repeats bool            // it gives a field twice
-	Ended   bool            // or it was answered, which may still be in the mailbox
+	Ended   bool            // unanswered, or answered; the reply may still be in the mailbox
 }
 
-// Under is the question that a Corr names, or nil.
+// Under returns the request with the given Corr, or nil.
 func (c *Conn) Under(corr effects.Corr) *question {
 	for i := range c.Adrift {
 		if c.Adrift[i].Corr == corr {
@@ -66,12 +66,12 @@ func (c *Conn) Under(corr effects.Corr) *question {
 	return nil
 }
 
-// forget drops a question of which nothing comes any more.
+// forget removes a request that cannot get a reply any more.
 func (c *Conn) forget(corr effects.Corr) {
 	c.Asked = slices.DeleteFunc(c.Asked, func(q question) bool { return q.Corr == corr })
 }
 
-// Waits is how many questions have not ended.
+// Waits returns the number of requests that have not ended.
 func (c *Conn) Waits() (n uint16) {
 	for i := range c.Asked {
 		if !c.Asked[i].Ended {
@@ -81,30 +81,31 @@ func (c *Conn) Waits() (n uint16) {
 	return n
 }
 
-// Holds says whether a question is parked.
+// Holds reports whether a request is parked for a server that is down.
 func (c *Conn) Holds() bool {
 	return slices.ContainsFunc(c.Asked, func(q question) bool { return q.Parked != nil })
 }
 
-// Request is one received message that may be answered once.
+// Request is a received message that may be answered once.
 type Request struct {
 	Conn    *Conn
 	Corr    effects.Corr    `snap:"skip"`
-	Asked   effects.Time    `snap:"skip"` // when it left, on its client's clock
-	nth     uint64          `snap:"skip"` // of its connection
-	Offer   effects.GrantID `snap:"skip"` // that it was about
+	Asked   effects.Time    `snap:"skip"` // when it was sent, on its client's clock
+	nth     uint64          `snap:"skip"` // its number on the connection
+	Offer   effects.GrantID `snap:"skip"` // the offer that it is about
 	Node    int32
 	Life    uint32
 	Channel effects.Channel
 	Replied bool
-	Moot    bool // its server was told that the asker is gone, or the asker has asked again
-	Noise   bool
+	Moot    bool            // the server knows that the client is gone, or the client has sent it again
+	Noise   bool            // sent by a stranger
 	repeats bool            // it gives a field twice
-	Plain   int             // the job of a plain sender, from 1
-	Grant   effects.GrantID // that was made for it
+	Plain   int             // the job of the plain sender that sent it, from 1
+	Grant   effects.GrantID // the grant that was made for it
 	At      int64           `snap:"skip"`
 }
 
+// ConnOf returns the connection with the given id, or nil.
 func (w *World) ConnOf(id uint64) *Conn {
 	if id == 0 || id > uint64(len(w.Conns)) {
 		return nil
@@ -112,11 +113,11 @@ func (w *World) ConnOf(id uint64) *Conn {
 	return w.Conns[id-1]
 }
 
-// serverConn is what the server calls c: another name in each of the server's lives.
+// serverConn returns the id by which the server knows c. It differs in each of the server's incarnations.
 func (c *Conn) serverConn() uint64 { return 1<<40 | uint64(c.known)<<32 | c.ID }
 
-// originOf is where a connection comes from, by what its server calls it: each node is a host of its own. Of messages
-// that no connection of the world carries it is not known.
+// originOf returns the origin of a connection, given the id by which its server knows it. Each node is a host of its
+// own. The origin of messages that do not arrive on a connection of the world is unknown.
 func (w *World) originOf(serverConn uint64) effects.Origin {
 	if kind := serverConn >> 40; kind != 1 && kind != 2 {
 		return 0
@@ -128,6 +129,7 @@ func (w *World) originOf(serverConn uint64) effects.Origin {
 	return effects.Origin(c.Client) + 1
 }
 
+// ConnDraw draws for the newest message of a connection.
 func (w *World) ConnDraw(l draw.Label, c *Conn) draw.Of { return c.nthDraw(w, l, c.Sent) }
 
 // nthDraw draws for the nth message of a connection.
@@ -135,7 +137,7 @@ func (c *Conn) nthDraw(w *World, l draw.Label, nth uint64) draw.Of {
 	return draw.Hash(w.Seed, l, uint64(c.Name), nth)
 }
 
-// find says which node listens at addr for a channel.
+// find returns the node that listens at an address on a channel.
 func (w *World) find(a effects.Addr, ch effects.Channel) int32 {
 	if ch == effects.ChannelProxy && a.Host == w.ProxyHost {
 		return w.Proxy
@@ -152,6 +154,7 @@ func (w *World) find(a effects.Addr, ch effects.Channel) int32 {
 	return plan.Nobody
 }
 
+// open carries out an [effects.Open].
 func (n *Node) open(w *World, e *effects.Open) {
 	if !e.Channel.Takes(e.Window) {
 		w.Fail("contract", "node %d opens %v with a window of %d", n.It(), e.Channel, e.Window)
@@ -176,7 +179,7 @@ func (n *Node) open(w *World, e *effects.Open) {
 		return
 	}
 	if c.Server == plan.Nobody && d.Again().Again().Permille(500) {
-		c.Dead = true // Some transports connect in the background, for ever.
+		c.Dead = true // Some transports connect in the background without ever giving up.
 	} else if c.Server == plan.Nobody || c.Server >= 0 && !w.Nodes[c.Server].Up && d.Again().Permille(300) {
 		code, c.Closed = effects.Unreachable, true
 		w.ForNode(n, late+d.Heavy(w.Setting.Net), Delivery{Kind: KindOpened, A: uint64(e.Corr), B: c.ID, C: uint64(code)})
@@ -185,6 +188,7 @@ func (n *Node) open(w *World, e *effects.Open) {
 	w.ForNode(n, late+d.Heavy(w.Setting.Net), Delivery{Kind: KindOpened, A: uint64(e.Corr), B: c.ID, C: uint64(code)})
 }
 
+// Close carries out an [effects.Close].
 func (w *World) Close(n *Node, e *effects.Close) {
 	c := w.ConnOf(uint64(e.Conn))
 	if c == nil || c.Client != n.ID || c.Life != n.Life || c.Closed {
@@ -196,7 +200,7 @@ func (w *World) Close(n *Node, e *effects.Close) {
 	c.tellServer(w, false)
 }
 
-// unanswered ends all questions of a connection, in their order. What comes of them still names them.
+// unanswered ends all requests of a connection, in order. The requests stay in Asked, because replies may still arrive.
 func (c *Conn) unanswered(w *World, n *Node, late effects.Duration, code effects.Code) {
 	for i := range c.Asked {
 		if q := &c.Asked[i]; !q.Ended {
@@ -206,8 +210,8 @@ func (c *Conn) unanswered(w *World, n *Node, late effects.Duration, code effects
 	}
 }
 
-// tellServer lets the server notice that its client is gone; transports are free not
-// to, unless always is set.
+// tellServer lets the server notice that its client has disconnected. Transports need not report that, unless always is
+// set.
 func (c *Conn) tellServer(w *World, always bool) {
 	if c.Server < 0 || c.known == 0 || c.Channel.Order() == effects.OneWay {
 		return
@@ -219,6 +223,7 @@ func (c *Conn) tellServer(w *World, always bool) {
 	}
 }
 
+// send carries out an [effects.Send].
 func (n *Node) send(w *World, e *effects.Send) {
 	c := w.ConnOf(uint64(e.Conn))
 	if c == nil || c.Client != n.ID || c.Life != n.Life || c.Closed {
@@ -252,7 +257,7 @@ func (n *Node) send(w *World, e *effects.Send) {
 	}
 }
 
-// Lost draws whether the nth message of c, or its answer, is lost; then c is silent for good.
+// Lost draws whether the nth message of c, or its reply, is lost. The connection is silent from then on.
 func (w *World) Lost(c *Conn, f plan.Fault, nth uint64) bool {
 	if w.Struck(f, c.Name, nth) {
 		c.Dead = true
@@ -260,6 +265,7 @@ func (w *World) Lost(c *Conn, f plan.Fault, nth uint64) bool {
 	return c.Dead
 }
 
+// arrive delivers a request to its server.
 func (w *World) arrive(d Delivery) {
 	c := w.Conns[d.A-1]
 	if c.Drowned() || c.Dead && w.Nodes[c.Server].Life != c.AdriftTo {
@@ -277,7 +283,7 @@ func (w *World) arrive(d Delivery) {
 		return
 	}
 	s := w.Nodes[c.Server]
-	if !s.Up { // ZMQ keeps it until the peer is there again.
+	if !s.Up { // ZMQ keeps it until the peer is up again.
 		if c.Closed {
 			w.Recycle(d.Body)
 			return
@@ -293,6 +299,7 @@ func (w *World) arrive(d Delivery) {
 		Body: d.Body})
 }
 
+// reply carries out an [effects.Reply].
 func (n *Node) reply(w *World, e *effects.Reply) {
 	if e.Request == 0 || uint64(e.Request) > uint64(len(w.Requests)) {
 		w.Fail("S10", "node %d answers request %d, which never was", n.It(), oracle.Message(e.Request))
@@ -326,6 +333,7 @@ func (n *Node) reply(w *World, e *effects.Reply) {
 	}
 }
 
+// answer puts a reply into the mailbox of its client.
 func (w *World) answer(d Delivery) {
 	c := w.Conns[d.A-1]
 	n := w.Nodes[c.Client]
@@ -334,8 +342,8 @@ func (w *World) answer(d Delivery) {
 		w.Recycle(d.Body)
 		return
 	}
-	// It is in the mailbox now: that is how the request ended, though its machine may
-	// close the connection before it looks there.
+	// The reply is in the mailbox now, so the request has ended, although the machine may close the connection before
+	// it reads the mailbox.
 	q.Ended = true
 	late := effects.Duration(0)
 	if m := c.nthDraw(w, draw.Mailbox, q.nth); m.Permille(200) {
@@ -345,19 +353,19 @@ func (w *World) answer(d Delivery) {
 	w.ForNode(n, late, Delivery{Kind: KindReplied, A: d.B, B: c.ID, Body: d.Body})
 }
 
-// answerHeard notes an answer as it reaches its client's machine, which may have closed the connection meanwhile.
+// answerHeard records that a reply reaches its client's machine, which may have closed the connection in the meantime.
 func (c *Conn) answerHeard(w *World, n *Node, corr effects.Corr, body []byte) {
 	c.Asking--
 	OnReplied.Report(&w.Panel, n.ID, Replied{n, c, corr, body})
 	c.forget(corr)
 }
 
-// Drowned says whether nothing of c arrives any more.
+// Drowned reports whether nothing sent on c arrives any more.
 func (c *Conn) Drowned() bool { return c.Dead && len(c.Adrift) == 0 }
 
-// drifts draws whether what is under way when c breaks comes to its server all the same: a server reads what its kernel
-// has of a connection that is gone for who asked. Other channels end their questions by time as well, so that theirs
-// come late without it.
+// drifts draws whether messages that are in flight when c breaks arrive at the server all the same. A server still
+// reads what its kernel has received on a connection that was lost for the client. On other channels requests also end
+// by time, so late messages occur there without it.
 func (c *Conn) drifts(w *World) bool {
 	if c.Channel != effects.ChannelLookup || c.Server < 0 || w.Nodes[c.Server].User || !w.Nodes[c.Server].Up {
 		return false
@@ -365,7 +373,7 @@ func (c *Conn) drifts(w *World) bool {
 	return w.Seed >= draw.RestlessSeed || w.ConnDraw(draw.Cut, c).Again().Permille(500)
 }
 
-// Cut breaks c: its client notices unless deaf, and then the server may, too.
+// Cut breaks c. The client notices unless deaf is set, and the server may notice as well.
 func (w *World) Cut(c *Conn, deaf bool) {
 	if c.Closed || c.Dead {
 		return

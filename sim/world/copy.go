@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Copy is one Copy of pages to the arena behind them. The device moves
-// half a page at a time, beside those of other copies; it may fail, stall, and after it was given up go on for a while.
+// Copy is an [effects.Copy] of pages into the arena. The device moves half a page at a time, interleaved with other
+// copies. A copy may fail or stall, and may continue for a while after it was cancelled.
 type Copy struct {
 	ID        uint64
 	Name      plan.Subject // in draws
@@ -17,20 +17,20 @@ type Copy struct {
 	Node      *Node
 	Pool      *Pool
 	Pairs     []effects.CopyPair
-	Peer      effects.Incarnation // who asked for them
-	Operation uint64              // by this operation
-	stop      effects.Code        // why it does not go on to its end
-	begun     bool                // half a page is under way
-	over      bool                // nothing of it moves any more
+	Peer      effects.Incarnation // the peer that requested them
+	Operation uint64              // the operation in which it requested them
+	stop      effects.Code        // why it does not continue to its end
+	begun     bool                // the second half of a page is due
+	over      bool                // it moves nothing any more
 	reported  bool                // CopyDone was queued
-	settled   bool                // and it, or Settled, said so
-	Touching  bool                // until its machine heard that
+	settled   bool                // CopyDone or Settled has reported that it is settled
+	Touching  bool                // until its machine is notified that it is settled
 }
 
-// settledCopy tells a delivery of kindSettled that it is of a copy.
+// settledCopy marks a delivery of KindSettled that is about a copy.
 const settledCopy = 1
 
-// copyOut carries out a Copy.
+// copyOut carries out an [effects.Copy].
 func (n *Node) copyOut(w *World, e *effects.Copy) {
 	n.copies++
 	c := w.Stock.copies.One(Copy{ID: uint64(len(w.Copies) + 1), Name: plan.AboutCopy(n.ID, n.Life, n.copies),
@@ -43,6 +43,7 @@ func (n *Node) copyOut(w *World, e *effects.Copy) {
 	c.nextMove(w, 0, 0)
 }
 
+// nextMove schedules the move of half a page.
 func (c *Copy) nextMove(w *World, i, half int) {
 	after := draw.Hash(w.Seed, draw.DeviceCopy, uint64(c.Name), uint64(2*i+half)).Heavy(w.Setting.Device)
 	if d, yes := w.Strikes(plan.FaultStall, c.Name, uint64(2*i+half)); yes {
@@ -51,7 +52,7 @@ func (c *Copy) nextMove(w *World, i, half int) {
 	w.ForNode(c.Node, after, Delivery{Kind: kindMove, A: c.ID, B: uint64(i), C: uint64(half)})
 }
 
-// move is the end of half a page.
+// move completes the move of half a page.
 func (c *Copy) move(w *World, i, half int) {
 	if c.over {
 		return
@@ -61,7 +62,7 @@ func (c *Copy) move(w *World, i, half int) {
 	}
 	p := c.Pairs[i]
 	src, dst := &c.Pool.Pages[p.From.Index], &c.Pool.Pages[p.To.Index]
-	if c.stop == effects.OK || c.begun { // What was submitted is carried out, whatever became of the rest.
+	if c.stop == effects.OK || c.begun { // A submitted move is carried out, whatever became of the rest.
 		w.Journal.Note(w.Now, kindMove, c.Node.ID, c.ID, uint64(i), uint64(half))
 		OnMoving.Report(&w.Panel, oracle.Nobody, Moving{c, p})
 		for part := half * Parts / 2; part < min((half+1)*Parts/2, c.Pool.PartsOf(p.From.Length)); part++ {
@@ -81,7 +82,7 @@ func (c *Copy) move(w *World, i, half int) {
 	}
 }
 
-// copyEnds completes a copy of which nothing moves any more, unless the device says only later that this is so.
+// copyEnds completes a copy that moves nothing any more. The device may report only later that the copy is settled.
 func (c *Copy) copyEnds(w *World) {
 	c.over = true
 	d := draw.Hash(w.Seed, draw.DeviceCopy, uint64(c.Name), 1<<32)
@@ -97,6 +98,7 @@ func (c *Copy) copyEnds(w *World) {
 	}
 }
 
+// copyReported queues the CopyDone of a copy.
 func (c *Copy) copyReported(w *World, settled bool, after effects.Duration) {
 	x := Delivery{Kind: kindCopyDone, A: c.ID, B: uint64(c.stop)}
 	if settled {
@@ -106,13 +108,14 @@ func (c *Copy) copyReported(w *World, settled bool, after effects.Duration) {
 	c.Node.inOrder(w, after, x)
 }
 
+// copySettles queues the Settled of a copy.
 func (c *Copy) copySettles(w *World, after effects.Duration) {
 	c.settled = true
 	c.Node.inOrder(w, after, Delivery{Kind: KindSettled, A: c.ID, B: uint64(c.stop), C: settledCopy})
 }
 
-// cancelCopy hastens the end of a copy: at once, with what the device still does to be waited for, or when it next
-// looks.
+// cancelCopy makes a copy end early. Either the copy is reported at once, and what the device still does must be
+// awaited, or the copy ends when the device checks the next time.
 func (n *Node) cancelCopy(w *World, corr effects.Corr) {
 	for _, c := range w.Copies {
 		if c.corr != corr || c.Pool != n.Pool || c.reported || c.over || c.stop != effects.OK {

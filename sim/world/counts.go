@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Where what is counted of any world stands in the coverage.
+// The positions in the coverage of what is counted in any world.
 var (
 	pointFact = coverage.Section(effects.FactCount, func(i int) string {
 		if f := effects.Fact(i); f >= effects.FactLinkUp {
@@ -30,6 +30,7 @@ var (
 	})
 )
 
+// Fault counts a strike of a fault.
 func (r *Result) Fault(f plan.Fault) {
 	r.Counted[f]++
 	r.Coverage.Hit(pointFault + coverage.Point(f))

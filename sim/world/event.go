@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// event turns a delivery into the event of n's machine and steps it. What was
-// closed or cut meanwhile is left out here, as a driver would.
+// event converts a delivery into an event of n's machine and steps the machine. As in a real driver, an event is left
+// out if its connection or link was closed in the meantime.
 func (n *Node) event(w *World, d Delivery) {
 	s := &n.events
 	var ev effects.Event
@@ -72,7 +72,7 @@ func (n *Node) event(w *World, d Delivery) {
 		if d.A != 0 {
 			l := w.Links[d.A-1]
 			if l.Dropped && n.draw(w, draw.Mailbox).Permille(500) {
-				return // Else it was in the mailbox when the machine sent Drop.
+				return // Otherwise the notification was in the mailbox when the machine emitted Drop.
 			}
 			peer = l.Peer
 			l.Told = true
@@ -155,7 +155,7 @@ func (n *Node) event(w *World, d Delivery) {
 	w.Recycle(d.Body)
 }
 
-// foundNobody tells a machine that nobody listens where it connects.
+// foundNobody reports to a machine that no server listens at the address to which it connects.
 func (n *Node) foundNobody(w *World, d Delivery) {
 	c, life := w.Conns[d.B-1], n.Life
 	OnUnreachable.Report(&w.Panel, n.ID, Unreachable{n, c})
@@ -165,7 +165,7 @@ func (n *Node) foundNobody(w *World, d Delivery) {
 	}
 }
 
-// importedAs is the name by which a life of another node has imported n.
+// importedAs returns the incarnation by which another node's incarnation has imported n.
 func (n *Node) importedAs(w *World, from int32, life uint32) effects.Incarnation {
 	for _, l := range w.Links {
 		if l.From == from && l.FromLife == life && l.Target == n.Pool {

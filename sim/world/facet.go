@@ -1,6 +1,6 @@
 package world
 
-// facets are what a node does for its engine. A machine may have several.
+// facets are the roles of a node. A machine may have several.
 type facets uint8
 
 const (
@@ -9,11 +9,11 @@ const (
 	facetsEnd
 )
 
-// Sends says whether n has chunks that others ask for, or are sent.
+// Sends reports whether peers request or receive chunks from n.
 func (n *Node) Sends() bool { return n.Facets&FacetSends != 0 }
 
-// Receives says whether others send n chunks, or offer them.
+// Receives reports whether peers send chunks to n, or offer chunks to n.
 func (n *Node) Receives() bool { return n.Facets&FacetReceives != 0 }
 
-// String is what people call such a node.
+// String returns the name of the role.
 func (f facets) String() string { return [facetsEnd]string{"none", "sender", "receiver", "both"}[f] }

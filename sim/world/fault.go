@@ -7,14 +7,15 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Trap crashes a node in the middle of a step, or lets its rank fail alone, once it was let pass some times.
+// Trap crashes a node in the middle of a step, or lets its rank fail alone, at the first matching effect after Skip
+// matching effects.
 type Trap struct {
 	plan.Moment
 	Skip  uint64
-	alone bool
+	alone bool // the rank fails alone instead of crashing the process
 }
 
-// sprung says whether e springs the trap, which is set.
+// sprung reports whether e springs the trap, which must be set. sprung counts down Skip.
 func (t *Trap) sprung(e effects.Effect) bool {
 	if t.Effect != plan.EffectAny && t.Effect != plan.KindOf(e) {
 		return false
@@ -26,8 +27,8 @@ func (t *Trap) sprung(e effects.Effect) bool {
 	return true
 }
 
-// Schedule queues the plan's faults. A delivery carries what one needs: a is its pick, b how long it lasts, c its place
-// in the plan.
+// Schedule queues the plan's scheduled faults. In these deliveries, A is the fault's pick, B its duration, and C its
+// place in the plan.
 func (w *World) Schedule(faults []plan.Scheduled) {
 	for i := range faults {
 		f := &faults[i]
@@ -36,7 +37,7 @@ func (w *World) Schedule(faults []plan.Scheduled) {
 	}
 }
 
-// scheduledKinds are the deliveries by which scheduled faults start.
+// scheduledKinds maps each scheduled fault to the kind of delivery by which the fault starts.
 var scheduledKinds = map[plan.Fault]Kind{plan.FaultDrain: kindMischief, plan.FaultFreeze: KindPause,
 	plan.FaultTwice: kindMischief, plan.FaultPartition: kindMischief, plan.FaultDeafPartition: kindMischief,
 	plan.FaultFlapping: kindMischief, plan.FaultReset: kindMischief, plan.FaultSlow: kindMischief,
@@ -45,6 +46,7 @@ var scheduledKinds = map[plan.Fault]Kind{plan.FaultDrain: kindMischief, plan.Fau
 	plan.FaultCrash: kindTrap, plan.FaultAlone: kindTrap, plan.FaultPause: KindPause, plan.FaultCutConn: KindCutConn,
 	plan.FaultCutLink: KindCutLink, plan.FaultNoise: KindNoise}
 
+// setTrap starts a fault that waits for its moment in a step.
 func (n *Node) setTrap(w *World, x Delivery) {
 	if !n.Up || w.Healed {
 		return
@@ -59,7 +61,7 @@ func (n *Node) setTrap(w *World, x Delivery) {
 	w.Journal.Note(w.Now, kindTrap, n.ID, uint64(m.Effect), f.Nth, 0)
 }
 
-// fall does what the trap is set for.
+// fall carries out the fault that the trap was set for.
 func (n *Node) fall(w *World) {
 	if n.Trap.alone {
 		n.failAlone(w)
@@ -68,7 +70,7 @@ func (n *Node) fall(w *World) {
 	w.Crash(n)
 }
 
-// Crash ends a life at once: its memory and tables are gone, what it submitted to hardware is not.
+// Crash ends an incarnation at once. Its memory and tables are lost, but what it submitted to hardware continues.
 func (w *World) Crash(n *Node) {
 	if !n.Up || w.Healed {
 		n.Trap = Trap{}
@@ -85,13 +87,14 @@ func (n *Node) exit(w *World) {
 	n.die(w)
 }
 
+// die ends the process of a node and schedules its restart.
 func (n *Node) die(w *World) {
 	d := n.stop(w)
 	n.leaveLinks(w, d)
 	w.After(d.Span(10*effects.Millisecond, 1500*effects.Millisecond), Delivery{Kind: KindRestart, Node: n.ID})
 }
 
-// stop ends a life's machine, and its connections.
+// stop ends the machine of an incarnation and its connections.
 func (n *Node) stop(w *World) draw.Of {
 	oracle.OnDown.Report(&w.Panel, n.ID, oracle.Down{})
 	w.System.Engine.Died(w, n)
@@ -111,14 +114,14 @@ func (n *Node) stop(w *World) draw.Of {
 			c.tellServer(w, false)
 		}
 		if c.Server == n.ID && c.known == n.Life && c.Waits() > 0 {
-			// The request died with its server. Some transports tell, some do not.
+			// The request was lost with its server. Some transports report that and some do not.
 			w.Cut(c, w.Struck(plan.FaultUnnoticed, c.Name, c.Sent))
 		}
 	}
 	return d
 }
 
-// leaveLinks ends the links of a life whose planes have ended.
+// leaveLinks ends the links of an incarnation after its planes have ended.
 func (n *Node) leaveLinks(w *World, d draw.Of) {
 	if w.Setting.Communicators && !n.User {
 		n.commDied(w)
@@ -133,7 +136,7 @@ func (n *Node) leaveLinks(w *World, d draw.Of) {
 		case l.Lost:
 			l.settleDead(w)
 		case n.Pulls && !w.Setting.Leased && w.Nodes[l.From].draw(w, draw.Notice).Permille(500):
-			// Whoever has its memory mapped reads on before he notices.
+			// A peer that has mapped the memory continues to read until it notices the end.
 			w.ForNode(w.Nodes[l.From], d.Again().Again().Heavy(2*w.Setting.Net), Delivery{Kind: KindNoticed, A: l.ID})
 		default:
 			w.EndLink(w.Nodes[l.From], l, w.Nodes[l.From].draw(w, draw.Notice), true)
@@ -141,8 +144,8 @@ func (n *Node) leaveLinks(w *World, d draw.Of) {
 	}
 }
 
-// settleDead settles the pushes of a lost link whose target has died meanwhile: no
-// process is left that could touch a page.
+// settleDead settles the pushes of a lost link if its target has died in the meantime: no process is left that could
+// touch a page.
 func (l *Link) settleDead(w *World) {
 	for _, t := range w.Going.Transfers.Some {
 		if t.Link == l && t.Asked && !t.Settled {
@@ -152,6 +155,7 @@ func (l *Link) settleDead(w *World) {
 	}
 }
 
+// restart starts the next incarnation of a node that is down and delivers the messages that waited for it.
 func (n *Node) restart(w *World) {
 	if n.Up {
 		return
@@ -181,7 +185,7 @@ func (n *Node) restart(w *World) {
 	}
 }
 
-// pause freezes a process; hardware that it started goes on.
+// pause freezes a process. Hardware operations that the process started continue.
 func (n *Node) pause(w *World, x Delivery) {
 	if !n.Up || w.Healed {
 		return
@@ -194,7 +198,7 @@ func (n *Node) pause(w *World, x Delivery) {
 	w.Queue.Push(n.Thaw, Delivery{Kind: KindThaw, Node: n.ID, Life: n.Life})
 }
 
-// thaw lets a process go on, with all that came meanwhile in the order it came.
+// thaw resumes a process and carries out the deliveries of its backlog in order.
 func (n *Node) thaw(w *World) {
 	if !n.Up || n.Thaw > w.Now {
 		return
@@ -208,6 +212,7 @@ func (n *Node) thaw(w *World) {
 	n.thawed = late[:0]
 }
 
+// cutSomeConn breaks one connection that is open.
 func (w *World) cutSomeConn(x Delivery) {
 	var open []*Conn
 	for _, c := range w.Going.Conns.Some {
@@ -224,6 +229,7 @@ func (w *World) cutSomeConn(x Delivery) {
 	w.Cut(c, w.Struck(plan.FaultUnnoticed, c.Name, c.Sent))
 }
 
+// cutSomeLink ends one link that is in use.
 func (w *World) cutSomeLink(x Delivery) {
 	var open []*Link
 	for _, l := range w.Links {
@@ -240,7 +246,7 @@ func (w *World) cutSomeLink(x Delivery) {
 	w.EndLink(w.Nodes[l.From], l, draw.Of(x.A).Again(), true)
 }
 
-// noise sends a server bytes that are no message: random ones, and cut ones.
+// noise sends a server bytes that are not a message: random bytes or a truncated message.
 func (n *Node) noise(w *World, x Delivery) {
 	if !n.Up || w.Healed || n.User && len(n.Listens) == 0 {
 		return

@@ -6,38 +6,42 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A rank that fails alone (runtime.WithFailAlone): its machine is stepped no more and its sockets are closed, while the
-// process, the engine and the memory stay. Its planes go on by themselves until they are closed, which takes a while;
-// then peers see that their links end. Hardware may reach the memory for as long as its mapping stands, which on a
-// leased plane may be for good. The memory is given to nobody; what the engine had filled is the engine's again once
-// nothing can be at it. Another rank takes the failed one's place, in memory of its own.
+// A rank fails alone (runtime.WithFailAlone) if its machine is stepped no more and its sockets are closed, while the
+// process, the engine and the memory stay.
+//
+//   - The rank's planes continue by themselves until they are closed, which takes a while. Peers then see that their
+//     links end.
+//   - Hardware may reach the memory for as long as it is mapped, which on a leased plane may be for good.
+//   - The memory is given to nothing else. What the engine had filled is returned to the engine once nothing can touch
+//     it.
+//   - Another rank takes the place of the failed rank, in memory of its own.
 
-// An afterlife is how far the end of a failed rank's pool has come.
+// An afterlife is the state of a failed rank's pool.
 type afterlife uint8
 
 const (
-	afterNothing afterlife = iota // its rank lives, or its whole process has died
-	afterServed                   // its planes still run
-	afterMapped                   // they are closed; what peers submitted before may still reach it
-	afterKept                     // nothing reaches it any more
+	afterNothing afterlife = iota // the rank is running, or its whole process has died
+	afterServed                   // the planes of the rank still run
+	afterMapped                   // the planes are closed; accesses that peers submitted before may still arrive
+	afterKept                     // nothing can reach the pool any more
 )
 
-// served says whether threads of a plane still carry out what concerns p.
+// served reports whether the threads of a plane still carry out operations on p.
 func (p *Pool) served() bool { return p.Alive() || p.after == afterServed }
 
-// Mapped says whether hardware can reach p.
+// Mapped reports whether hardware can reach p.
 func (p *Pool) Mapped() bool { return p.Alive() || p.after == afterServed || p.after == afterMapped }
 
-// Remains says whether p is memory, of a rank that lives or of one that has failed alone.
+// Remains reports whether p still exists as memory, of a rank that is running or of a rank that has failed alone.
 func (p *Pool) Remains() bool { return p.Alive() || p.after != afterNothing }
 
-// A Carelessness is what a driver must not do as its rank fails. Only tests know of one that does.
+// A Carelessness is a mistake that a driver could make when its rank fails. Only tests use it.
 type Carelessness uint8
 
 const (
-	MemoryGivenOn  Carelessness = iota + 1 // the rank in its place has its memory
-	PeersUntold                            // its connections and links do not end
-	MemoryBackSoon                         // the engine has what it filled back at once
+	MemoryGivenOn  Carelessness = iota + 1 // the next rank uses the memory of the failed rank
+	PeersUntold                            // the connections and links do not end
+	MemoryBackSoon                         // the engine gets back at once what it filled
 )
 
 // failAlone ends n's rank and nothing else of its process.
@@ -59,8 +63,8 @@ func (n *Node) failAlone(w *World) {
 	w.After(closed+d.Span(10*effects.Millisecond, 1500*effects.Millisecond), Delivery{Kind: KindRestart, Node: n.ID})
 }
 
-// shut closes the planes of a rank that has failed: its threads have ended, its links end, and what its peers may
-// still read for its transfers they can deliver no more.
+// shut closes the planes of a rank that has failed. Their threads have ended, the rank's links end, and peers can no
+// longer deliver what they still read for the rank's transfers.
 func (p *Pool) shut(w *World) {
 	if p.after != afterServed {
 		return
@@ -81,7 +85,7 @@ func (p *Pool) shut(w *World) {
 	if w.Setting.Leased {
 		switch d = d.Again(); {
 		case d.Permille(250):
-			return // Its device is lost: nothing proves that the mapping is gone, ever.
+			return // The device is lost: nothing will ever prove that the mapping is destroyed.
 		case d.Again().Permille(400):
 			gone = d.Again().Again().Span(0, 3*effects.Second)
 		}
@@ -89,7 +93,7 @@ func (p *Pool) shut(w *World) {
 	w.After(gone, Delivery{Kind: KindKept, Node: n.ID, A: uint64(p.aloneAt(w))})
 }
 
-// aloneAt is the number of a failed rank's pool, from 1.
+// aloneAt returns the number of a failed rank's pool, from 1.
 func (p *Pool) aloneAt(w *World) int {
 	for i, o := range w.alone {
 		if o == p {
@@ -99,12 +103,12 @@ func (p *Pool) aloneAt(w *World) int {
 	panic("BUG: this rank has not failed alone")
 }
 
-// keep is the proof that nothing reaches the pool any more: what it lent is taken back, and what its engine had filled
-// is the engine's.
+// keep is called when it is proven that nothing can reach the pool any more. The read leases of the pool are revoked,
+// and what the engine had filled is returned to the engine.
 func (w *World) keep(number uint64) {
 	p := w.alone[number-1]
 	for _, t := range w.Going.Transfers.Some {
-		if t.Local == p && t.Flying > 0 { // The device is waited for.
+		if t.Local == p && t.Flying > 0 { // Wait for the device.
 			w.After(10*effects.Millisecond, Delivery{Kind: KindKept, Node: p.Node.ID, A: number})
 			return
 		}
@@ -117,10 +121,10 @@ func (w *World) keep(number uint64) {
 	p.giveBack(w)
 }
 
-// strayKey is of what no request is about: the engine uses its memory for something else.
+// strayKey is the key of content that belongs to no request, because the engine uses its memory for something else.
 const strayKey = 1<<28 - 1
 
-// giveBack lets the engine of a failed rank use what it had filled.
+// giveBack returns to the engine of a failed rank what the engine had filled. The engine overwrites it.
 func (p *Pool) giveBack(w *World) {
 	p.Back = true
 	fill := w.NewFill()
@@ -133,7 +137,8 @@ func (p *Pool) giveBack(w *World) {
 	}
 }
 
-// giveOn is what no driver may do: the memory of a failed rank becomes another's, who knows nothing of its former use.
+// giveOn does what no driver may do: the memory of a failed rank is given to another rank, which knows nothing of the
+// memory's former use.
 func (p *Pool) giveOn(w *World, next *Pool) {
 	for _, t := range w.Transfers {
 		if t.Remote == p {

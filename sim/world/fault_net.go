@@ -6,16 +6,16 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A wall lets nothing through between one node and all others: for its time, or, where
-// it flaps, for every other part of it.
+// A wall lets no message pass between a node and all other nodes during its time. If it flaps, it stands only during
+// every other interval of its time.
 type wall struct {
 	node        int32
-	in, out     bool // what it keeps back
+	in, out     bool // the blocked directions
 	from, until int64
-	flap        int64 // how long it stands each time; 0: throughout
+	flap        int64 // length of the intervals; 0: the wall stands throughout
 }
 
-// heldUntil is when a message from one node to another can pass; 0: now.
+// heldUntil returns the instant at which a message from one node to another can pass, or 0 if it can pass now.
 func (w *World) heldUntil(from, to int32) (until int64) {
 	for _, x := range w.walls {
 		if concerns := x.out && x.node == from || x.in && x.node == to; !concerns || w.Now >= x.until {
@@ -34,7 +34,7 @@ func (w *World) heldUntil(from, to int32) (until int64) {
 	return until
 }
 
-// held is how long a partition holds back what goes from one node to another now.
+// held returns how long a partition holds back a message that is sent from one node to another now.
 func (w *World) held(from, to int32) effects.Duration {
 	if until := w.heldUntil(from, to); until > 0 {
 		return effects.Duration(until - w.Now)
@@ -42,15 +42,15 @@ func (w *World) held(from, to int32) effects.Duration {
 	return 0
 }
 
-// Directions of a message on a connection, to name what strikes it.
+// The directions of a message on a connection, which name the faults that strike the message.
 const (
 	ToServer = iota
 	ToClient
 )
 
-// transit is how long the nth message of c, or its answer, takes, and whether it arrives at all. One that a
-// partition holds back is sent again by the transport when that ends, unless the
-// connection was given up meanwhile.
+// transit returns how long the nth message of c, or its reply, is in flight, and whether it arrives at all. A message
+// that a partition holds back is sent again by the transport when the partition ends, unless the connection was given
+// up in the meantime.
 func (c *Conn) transit(w *World, l draw.Label, direction int, nth uint64) (effects.Duration, bool) {
 	delay := c.nthDraw(w, l, nth).Heavy(w.Setting.Net)
 	if d, yes := w.Strikes(plan.FaultDelay, c.Name, 2*nth+uint64(direction)); yes {
@@ -97,12 +97,12 @@ func (w *World) mischief(x Delivery) {
 		w.System.Mischief(w, n, f)
 		return
 	}
-	if f.Fault != plan.FaultTwice || n.twice { // Its second crash is part of it.
+	if f.Fault != plan.FaultTwice || n.twice { // The second crash belongs to the same fault.
 		w.Result.Fault(f.Fault)
 	}
 }
 
-// reset breaks every connection and link of a node, with what is under way on them.
+// reset breaks every connection and link of a node, including the messages in flight.
 func (n *Node) reset(w *World) {
 	for _, c := range w.Conns {
 		if c.Client == n.ID && c.Life == n.Life || c.Server == n.ID {
@@ -117,7 +117,7 @@ func (n *Node) reset(w *World) {
 	}
 }
 
-// drag makes a slow consumer's next step wait.
+// drag delays the next step of a node that is slow.
 func (n *Node) drag(w *World) {
 	if n.slow <= w.Now || w.Healed {
 		return
@@ -127,10 +127,10 @@ func (n *Node) drag(w *World) {
 	w.Queue.Push(n.Thaw, Delivery{Kind: KindThaw, Node: n.ID, Life: n.Life})
 }
 
-// overheardMax is how many of the newest messages strangers know.
+// overheardMax is the number of newest messages that strangers know.
 const overheardMax = 64
 
-// Overhear keeps a message for whoever would change it and send it again.
+// Overhear keeps a message for strangers, which change and repeat messages.
 func (w *World) Overhear(body []byte) {
 	if !w.hostile {
 		return
@@ -142,7 +142,8 @@ func (w *World) Overhear(body []byte) {
 	w.heard++
 }
 
-// AnyPort draws one of the channels on which a node listens; noise comes to one that listens on none, too.
+// AnyPort draws one of the channels on which a node listens. A node of ranks that listens on none receives noise all
+// the same, on one of System.Closed.
 func (w *World) AnyPort(n *Node, d draw.Of) effects.Channel {
 	ports := n.Listens
 	if len(ports) == 0 && !n.User {
@@ -151,7 +152,7 @@ func (w *World) AnyPort(n *Node, d draw.Of) effects.Channel {
 	return ports[d.Below(uint64(len(ports)))]
 }
 
-// Stranger sends a node bytes on a connection that nobody knows.
+// Stranger sends bytes to a node on a connection that belongs to no node.
 func (w *World) Stranger(n *Node, channel effects.Channel, b []byte) {
 	if channel.Order() == effects.OneWay {
 		w.ForNode(n, 0, Delivery{Kind: KindReceived, A: 1 << 50, B: uint64(channel), Body: w.Body(b)})
@@ -162,8 +163,8 @@ func (w *World) Stranger(n *Node, channel effects.Channel, b []byte) {
 	w.ForNode(n, 0, Delivery{Kind: KindReceived, A: 1<<50 | id, B: uint64(channel), C: id, Body: w.Body(b)})
 }
 
-// Mutate changes a message in one of the ways that bytes go wrong: flipped bits, a changed byte, a cut, a repeated
-// part, more bytes at the end.
+// Mutate damages a message in one of the ways in which bytes get damaged: flipped bits, a changed byte, truncation, a
+// repeated part, or additional bytes at the end.
 func Mutate(b []byte, d draw.Of) []byte {
 	if len(b) == 0 {
 		return b
@@ -189,8 +190,8 @@ func Mutate(b []byte, d draw.Of) []byte {
 	return b
 }
 
-// Corrupt changes the nth message of c, or its answer, on its way, if that can be told from one that was meant: a
-// change that still reads well is a lie of a peer, which is another matter.
+// Corrupt damages the nth message of c, or its reply, in flight, provided that the damage can be recognized. Damage
+// that still reads as a well-formed message would be a lie of a peer, which is a different fault.
 func (w *World) Corrupt(f plan.Fault, c *Conn, nth uint64, body []byte) []byte {
 	legible := w.System.Words.Legible(w, c)
 	if legible == nil {

@@ -5,10 +5,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// settledEarly says whether an initiator is told that its pages are its own again while
-// the owner of the target still reads them, as planes do that map a peer's memory: the
-// driver withdraws the transfer's permit first, which a copy looks at before and after,
-// so what is read from then on can no longer be delivered.
+// settledEarly draws whether an initiator is notified that its pages are settled while the owner of the target still
+// reads them. Planes that map a peer's memory do so: the driver first withdraws the transfer's permit, which a copy
+// reads before and after each page, so that what is read from then on cannot be delivered (M3).
 func (t *Transfer) settledEarly(w *World) bool {
 	if w.Setting.Leased || t.Read || !t.Asked || !w.Struck(plan.FaultEarly, t.Name, 0) {
 		return false
@@ -17,8 +16,7 @@ func (t *Transfer) settledEarly(w *World) bool {
 	return true
 }
 
-// unchanged says whether a page still is what was granted to be read, and its owner lets
-// it be read.
+// unchanged reports whether a page is still the page that may be read, and whether its owner still permits the read.
 func (t *Transfer) unchanged(i int) bool {
 	for _, p := range t.Sources(i) {
 		if t.Local.Pages[p.Index].Generation != p.Generation {
@@ -28,7 +26,7 @@ func (t *Transfer) unchanged(i int) bool {
 	return !t.Early
 }
 
-// stalled is how much longer a copy, or the next submission, takes when its thread does not get to run.
+// stalled returns how much longer a copy, or the next submission, takes because its thread does not run.
 func (t *Transfer) stalled(w *World, step int) effects.Duration {
 	if d, yes := w.Strikes(plan.FaultStall, t.Name, uint64(step)); yes {
 		return d.Span(0, 3*effects.Second)

@@ -7,12 +7,12 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// ask is the arrival of a push request at the owner of the pages. It trusts no clock
-// and no word of the peer: the grant decides.
+// ask handles the arrival of a transfer request at the owner of the pages. The owner trusts neither a clock nor the
+// peer: only the grant decides (M3).
 func (t *Transfer) ask(w *World) {
 	n := t.Remote.Node
 	if t.Ended {
-		return // Its link was cut before anything began.
+		return // The link was cut before anything began.
 	}
 	if t.Read {
 		t.serve(w)
@@ -33,14 +33,15 @@ func (t *Transfer) ask(w *World) {
 	t.nextCopy(w, 0, 0)
 }
 
+// nextCopy schedules the copy of half a page.
 func (t *Transfer) nextCopy(w *World, pair, half int) {
 	d := draw.Hash(w.Seed, draw.Copy, uint64(t.Name), uint64(2*pair+half))
 	w.ForNode(t.copier(), d.Heavy(w.Setting.Device)+t.stalled(w, 2*pair+half),
 		Delivery{Kind: KindCopy, A: t.ID, B: uint64(pair), C: uint64(half)})
 }
 
-// copyHalf is the owner's copy thread: it holds the page under the grant, copies, and
-// verifies before and after that the source still is what it was granted as.
+// copyHalf is a step of the owner's copy thread. The thread holds the page under the grant, copies, and verifies before
+// and after the copy that the source is still the announced page (M3).
 func (t *Transfer) copyHalf(w *World, i, half int) {
 	if t.Ended {
 		return
@@ -100,7 +101,7 @@ func (t *Transfer) copyHalf(w *World, i, half int) {
 	}
 }
 
-// moveHalf moves what the page's length covers of one half.
+// moveHalf moves the part of a half that the page's length covers.
 func (t *Transfer) moveHalf(w *World, i, half int) {
 	p := t.Pairs[i]
 	if t.Gather.Layers > 0 {
@@ -114,7 +115,7 @@ func (t *Transfer) moveHalf(w *World, i, half int) {
 	}
 }
 
-// endPush closes the grant for the pages that are whole, and says so.
+// endPush closes the grant for the complete pages and reports the landing.
 func (t *Transfer) endPush(w *World) {
 	if t.Ended {
 		return
@@ -140,6 +141,7 @@ func (t *Transfer) endPush(w *World) {
 		Delivery{Kind: KindLanded, A: t.ID})
 }
 
+// indexOf returns the position of a page in the grant, or -1 if the page's index or generation differs.
 func (g *Grant) indexOf(r effects.RemotePage) int {
 	for i, p := range g.Pages {
 		if p.Index == r.Index && p.Generation == r.Generation {
@@ -149,7 +151,7 @@ func (g *Grant) indexOf(r effects.RemotePage) int {
 	return -1
 }
 
-// confirm lets the initiator know.
+// confirm carries out an [effects.Confirm]: the initiator is notified of the outcome.
 func (n *Node) confirm(w *World, e *effects.Confirm) {
 	if e.Landing == 0 || uint64(e.Landing) > uint64(len(w.Transfers)) {
 		w.Fail("contract", "node %d confirms landing %d, which never was", n.It(), oracle.Transfer(e.Landing))
@@ -164,7 +166,7 @@ func (n *Node) confirm(w *World, e *effects.Confirm) {
 	t.landing = landingConfirmed
 	code := e.Code
 	if len(t.Landed) < len(t.Pairs) {
-		code = t.stop // Whatever the machine made of the rest.
+		code = t.stop // The cause on the plane takes precedence over the machine's code.
 	}
 	d := draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 2)
 	switch {

@@ -2,17 +2,18 @@ package world
 
 import "github.com/kvferry/kvferry/effects"
 
-// A push may put a page together of several, each a layer of a chunk. Such a layer has stamps of its chunk whose fill
-// tells the layer in its lowest digits (LayerOf); a page that is put together has those of the chunk alone, or if the
-// layers are not its own, in order, those of something else.
+// A push may assemble a page from several source pages, each of which holds a layer of a chunk. A layer has the stamps
+// of its chunk, with the number of the layer in the lowest digits of the fill (LayerOf). The assembled page has the
+// stamps of the chunk. If the layers are not the layers of the same chunk in order, the assembled page has the stamps of foreign
+// content.
 
-// layersMost is how many layers a fill tells apart.
+// layersMost is the number of layers that a fill can distinguish.
 const layersMost = 32
 
-// LayerOf is the fill of a layer of a chunk, of which that of the chunk is a multiple of all that there may be.
+// LayerOf returns the fill of a layer of a chunk. The fill of the chunk must be a multiple of layersMost.
 func LayerOf(fill uint32, layer int) uint32 { return fill + uint32(layer) }
 
-// Sources are the local pages of a pair.
+// Sources returns the local pages of a pair.
 func (t *Transfer) Sources(i int) []effects.Page {
 	if n := int(t.Gather.Layers); n > 0 {
 		return t.Gather.Pages[i*n : (i+1)*n]
@@ -20,7 +21,7 @@ func (t *Transfer) Sources(i int) []effects.Page {
 	return []effects.Page{t.Pairs[i].Local}
 }
 
-// gatherHalf moves what the pages' length covers of one half.
+// gatherHalf moves the part of a half that the pages' length covers.
 func (t *Transfer) gatherHalf(i, half int) {
 	p := t.Pairs[i]
 	dst := &t.Remote.Pages[p.Remote.Index]
@@ -29,6 +30,7 @@ func (t *Transfer) gatherHalf(i, half int) {
 	}
 }
 
+// together returns the stamp of a part that is assembled from layers.
 func (t *Transfer) together(layers []effects.Page, part int) Stamp {
 	first := t.Local.Pages[layers[0].Index].Stamps[part]
 	fill := first.Fill() - first.Fill()%layersMost

@@ -6,39 +6,44 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Grant is what a driver knows of one Grant.
+// Grant is the driver's record of an [effects.Grant]: a write grant or a read lease.
 type Grant struct {
-	ID       effects.GrantID
-	Peer     effects.Incarnation
-	Read     bool // it lets the pages be loaded; otherwise they may be stored into
-	Pages    []effects.Page
-	closed   []bool // landed and reported: no further store
-	claimed  []bool // fenced: a push is under way to it
+	ID    effects.GrantID
+	Peer  effects.Incarnation
+	Read  bool // a read lease; otherwise the pages may be stored into
+	Pages []effects.Page
+	// closed marks pages that have landed and were reported. Invariant: no store is made to a closed page (M1).
+	closed  []bool
+	claimed []bool // fenced planes: a push to the page is in flight
+	// Holds is the number of copies that are in the middle of a page. Invariant: a revocation on a fenced plane
+	// completes only when it is 0 (M3).
 	Holds    int
 	Revoking bool
-	Gone     bool // on leased planes: the mapping is destroyed
+	Gone     bool // revoked; on leased planes the mapping is destroyed
 
 	Ends      effects.Time // on the owner's clock
-	Believed  effects.Time // the end that its holder may believe in, on his clock
-	Committed bool         // the initiator's word was taken
-	Late      bool         // or came after its end
-	Loan      loan         // of one to read
-	Job       int          `snap:"skip"` // of one to write: for whose request, from 1
-	Shared    []uint32     `snap:"skip"` // of one that a peer was asked to write under: the key that each page is for
+	Believed  effects.Time // the end that the lease holder may assume, on the holder's clock
+	Committed bool         // the initiator's commit was accepted
+	Late      bool         // the commit arrived after the end
+	Loan      loan         // of a read lease
+	Job       int          `snap:"skip"` // of a write grant: the job that it serves, from 1
+	Shared    []uint32     `snap:"skip"` // of a grant under which a peer was asked to write: the key for each page
 }
 
+// publish carries out an [effects.Publish].
 func (n *Node) publish(w *World, pages []effects.Page) {
 	OnPublishing.Report(&w.Panel, n.ID, Publishing{n, pages})
 	n.makeKnown(w, pages)
 }
 
-// makeKnown shows the generation of pages to every peer that looks at them.
+// makeKnown shows the generation of pages to all peers that look at the pages.
 func (n *Node) makeKnown(w *World, pages []effects.Page) {
 	for _, p := range pages {
 		n.Pool.Pages[p.Index].Generation = p.Generation
 	}
 }
 
+// grantPages carries out an [effects.Grant].
 func (n *Node) grantPages(w *World, e *effects.Grant) {
 	if e.Read {
 		n.lend(w, e)
@@ -55,6 +60,7 @@ func (n *Node) grantPages(w *World, e *effects.Grant) {
 	w.Result.Grants++
 }
 
+// revoke carries out an [effects.Revoke].
 func (n *Node) revoke(w *World, e *effects.Revoke) {
 	g := n.Grants[e.Grant]
 	if g == nil || g.Revoking {
@@ -80,7 +86,7 @@ func (n *Node) revoke(w *World, e *effects.Revoke) {
 	w.ForNode(n, at, Delivery{Kind: KindUnmap, A: uint64(e.Grant)})
 }
 
-// revokeEnds says Revoked, behind what landed before.
+// revokeEnds completes a revocation on a fenced plane. The report comes after the reports of what landed before.
 func (g *Grant) revokeEnds(w *World, n *Node) {
 	for _, t := range w.Going.Transfers.Some {
 		if t.Asked && !t.Ended && t.Remote == n.Pool && t.Grant == g.ID {
@@ -98,7 +104,7 @@ func (g *Grant) revokeEnds(w *World, n *Node) {
 	n.inOrder(w, n.draw(w, draw.Revoke).Heavy(w.Setting.Net), Delivery{Kind: KindRevoked, A: uint64(g.ID)})
 }
 
-// unmap destroys the mapping behind a grant of a leased plane.
+// unmap destroys the mapping behind a grant of a leased plane, which completes the revocation.
 func (n *Node) unmap(w *World, id effects.GrantID) {
 	if g := n.Grants[id]; !g.Gone {
 		g.Gone = true
@@ -107,10 +113,10 @@ func (n *Node) unmap(w *World, id effects.GrantID) {
 	}
 }
 
-// Bearer says whether a grant is for whoever knows of it.
+// Bearer reports whether the grant is a bearer grant, which any peer that knows the grant may use.
 func (g *Grant) Bearer() bool { return g != nil && g.Peer == effects.Incarnation{} }
 
-// Open says whether the grant can still be written under.
+// Open reports whether stores under the grant are still allowed.
 func (m *Memory) Open(g *Grant) bool {
 	if g.Gone || g.Revoking {
 		return false
@@ -123,7 +129,8 @@ func (m *Memory) Open(g *Grant) bool {
 	return false
 }
 
-// FirstUnder is the first of the pages that are under a grant, in force or not; none is beyond all pages.
+// FirstUnder returns the first of the grant's pages that is still under the grant. If there is none, the result is
+// beyond all pages.
 func (m *Memory) FirstUnder(g *Grant) uint32 {
 	for _, p := range g.Pages {
 		if m.Pool.Pages[p.Index].Granted == g.ID {

@@ -6,23 +6,23 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// What a world reports to the oracles of a run ([World.Panel]), each at its instant, beside what every driver reports:
-// events, effects, and what package oracle declares. An oracle subscribes to a type with [oracle.On]. A report is made
-// before what it says is carried out, unless its comment says otherwise. Oracles change nothing of a world, except that
-// the first that finds a promise broken ends the run: the world goes on after each report as if there were none.
+// The happenings that a world reports to the oracles of a run ([World.Panel]), each at its instant, in addition to what
+// every driver reports: events, effects, and the happenings of package oracle. An oracle subscribes to a type with
+// [oracle.On]. A report is made before the described action is carried out, unless its comment says otherwise. Oracles
+// change nothing in a world, except that the first oracle that finds a broken promise ends the run.
 type (
-	// Started: a rank begins an incarnation, whose memory has that name.
+	// Started: a rank begins an incarnation. The id of its memory is Buffer.
 	Started struct {
 		Node   *Node
 		Buffer effects.BufferID
 	}
-	// Stepping: Node's machine is about to be given an event.
+	// Stepping: Node's machine is about to receive an event.
 	Stepping struct {
 		Node  *Node
 		Kind  Kind
 		Event effects.Event
 	}
-	// Wanted: Node's machine wants an effect, which is not carried out yet.
+	// Wanted: Node's machine has emitted an effect, which is not carried out yet.
 	Wanted struct {
 		Node   *Node
 		Effect effects.Effect
@@ -31,17 +31,17 @@ type (
 	Restarted struct {
 		Node *Node
 	}
-	// Rested: nothing is under way in Node any more; When says since when, for a sentence.
+	// Rested: nothing is in flight in Node any more. When states since when, for a sentence.
 	Rested struct {
 		Node *Node
 		When string
 	}
-	// Received: Node's machine is about to be given a message.
+	// Received: Node's machine is about to receive a message.
 	Received struct {
 		Node     *Node
 		Delivery Delivery
 	}
-	// Replied: Node's machine is about to be given a reply to what it sent on Conn.
+	// Replied: Node's machine is about to receive a reply to a request on Conn.
 	Replied struct {
 		Node *Node
 		Conn *Conn
@@ -50,62 +50,62 @@ type (
 	}
 	// AnsweredClosed: a reply is in the mailbox of a node that has closed its connection.
 	AnsweredClosed struct{}
-	// Unreachable: Node's machine is about to be told that nobody listens where it connects.
+	// Unreachable: Node's machine is about to be notified that no server listens at the address to which it connects.
 	Unreachable struct {
 		Node *Node
 		Conn *Conn
 	}
-	// FoundUnreachable: it was told that, and made its step.
+	// FoundUnreachable: the machine was notified of that and has completed its step.
 	FoundUnreachable struct {
 		Node *Node
 		Conn *Conn
 	}
-	// ConnLost: Node's machine is about to be told that a connection is lost.
+	// ConnLost: Node's machine is about to be notified that a connection is lost.
 	ConnLost struct {
 		Node *Node
 		Conn uint64
 	}
-	// Imported: Node's machine is about to be told how an import ended.
+	// Imported: Node's machine is about to be notified how an import ended.
 	Imported struct {
 		Node *Node
 		Corr effects.Corr
 		Code effects.Code
 	}
-	// LinkLost: Node's machine is about to be told that its link to Peer is lost or, if Theirs, the link over which
-	// Peer reached it.
+	// LinkLost: Node's machine is about to be notified that its link to Peer is lost or, if Theirs, that the link over
+	// which Peer reached Node is lost.
 	LinkLost struct {
 		Node   *Node
 		Peer   effects.Incarnation
 		Theirs bool
 	}
-	// TransferDone: Node's machine is about to be told that a transfer is done.
+	// TransferDone: Node's machine is about to be notified that a transfer is done.
 	TransferDone struct {
 		Node     *Node
 		Transfer *Transfer
 		Code     effects.Code
 		Settled  bool
 	}
-	// TransferSettled: a transfer touches no page any more, and its machine is about to be told so, perhaps together
-	// with TransferDone.
+	// TransferSettled: a transfer touches no page any more, and its machine is about to be notified, possibly
+	// together with TransferDone.
 	TransferSettled struct {
 		Transfer *Transfer
 	}
-	// CopySettled: a copy touches no page any more, and its machine is about to be told so.
+	// CopySettled: a copy touches no page any more, and its machine is about to be notified of that.
 	CopySettled struct {
 		Copy *Copy
 	}
-	// Revoked: Node's machine is about to be told that a grant is revoked.
+	// Revoked: Node's machine is about to be notified that a grant is revoked.
 	Revoked struct {
 		Node  *Node
 		Grant effects.GrantID
 	}
-	// Scattered: Node's machine is about to be told how the engine's device code took chunks.
+	// Scattered: Node's machine is about to be notified how a scatter of the engine's device code ended.
 	Scattered struct {
 		Node   *Node
 		Ticket effects.Ticket
 		Code   effects.Code
 	}
-	// LandedTold: Node's machine is about to be told what a peer wrote to its pages.
+	// LandedTold: Node's machine is about to be notified which pages a peer has written.
 	LandedTold struct {
 		Node     *Node
 		Transfer *Transfer
@@ -123,7 +123,7 @@ type (
 		Corr effects.Corr
 		Body []byte
 	}
-	// Replying: Node answers the request of that number.
+	// Replying: Node replies to the request with that number.
 	Replying struct {
 		Node    *Node
 		Request uint64
@@ -134,17 +134,17 @@ type (
 		Node   *Node
 		Effect *effects.Import
 	}
-	// Publishing: the pages of a grant of Node's become readable, or writable, for a peer.
+	// Publishing: the pages of a grant of Node become readable, or writable, for a peer.
 	Publishing struct {
 		Node  *Node
 		Pages []effects.Page
 	}
-	// Granting: Node lets a peer write pages.
+	// Granting: Node grants a peer the right to write pages.
 	Granting struct {
 		Node   *Node
 		Effect *effects.Grant
 	}
-	// Lending: Node lets a peer read pages.
+	// Lending: Node grants a peer the right to read pages.
 	Lending struct {
 		Node  *Node
 		Grant *Grant
@@ -155,7 +155,7 @@ type (
 		Transfer *Transfer
 		Effect   *effects.Transfer
 	}
-	// Cancelling: Node asks for a transfer to be cancelled.
+	// Cancelling: Node requests that a transfer be cancelled.
 	Cancelling struct {
 		Node     *Node
 		Transfer *Transfer
@@ -175,7 +175,7 @@ type (
 		Node   *Node
 		Effect *effects.Store
 	}
-	// Scattering: Node hands chunks to the engine's device code.
+	// Scattering: Node passes chunks to the engine's device code.
 	Scattering struct {
 		Node   *Node
 		Effect *effects.Scatter
@@ -190,12 +190,12 @@ type (
 		Node     *Node
 		Transfer *Transfer
 	}
-	// Flying: a store to a pair's page is under way and may land at any time.
+	// Flying: a store to a pair's page is in flight and may land at any time.
 	Flying struct {
 		Transfer *Transfer
 		Pair     int
 	}
-	// Flown: that store cannot land any more.
+	// Flown: a store that was in flight cannot land any more.
 	Flown struct {
 		Transfer *Transfer
 		Pair     int
@@ -205,7 +205,7 @@ type (
 		Transfer   *Transfer
 		Pair, Half int
 	}
-	// Passed: a pair was left out, because its page must not be written any more.
+	// Passed: all of a pair's page was copied, and the source was unchanged afterwards.
 	Passed struct {
 		Transfer *Transfer
 		Pair     int
@@ -219,12 +219,12 @@ type (
 		Transfer *Transfer
 		Pair     int
 	}
-	// ReadPassed: a pair was left out of a read.
+	// ReadPassed: a pair's page was read as a whole and may be delivered.
 	ReadPassed struct {
 		Transfer *Transfer
 		Pair     int
 	}
-	// Unmapped: a grant's pages cannot be reached by its peer any more.
+	// Unmapped: the pages of a grant cannot be reached by its peer any more.
 	Unmapped struct {
 		Node  *Node
 		Grant effects.GrantID
@@ -241,28 +241,28 @@ type (
 		Transfer *Transfer
 		Batch    CommBatch
 	}
-	// EpochSaid: a communicator's machine says something to its peer.
+	// EpochSaid: a communicator's machine sends a message to its peer.
 	EpochSaid struct {
 		Link *Link
 		Say  communicator.Say
 	}
-	// EpochTold: a communicator's machine is about to be given an event.
+	// EpochTold: a communicator's machine is about to receive an event.
 	EpochTold struct {
 		Node  *Node
 		Link  *Link
 		Event *communicator.Event
 	}
-	// EpochPumped: a communicator's machine has no more to do now.
+	// EpochPumped: a communicator's machine has no more work now.
 	EpochPumped struct {
 		Link *Link
 	}
-	// EpochEnded: a communicator says how a transfer ended.
+	// EpochEnded: a communicator reports how a transfer ended.
 	EpochEnded struct {
 		Link     *Link
 		Transfer *Transfer
 		Post     communicator.Post
 	}
-	// EpochSettled: a communicator says that a transfer touches no page any more.
+	// EpochSettled: a communicator reports that a transfer touches no page any more.
 	EpochSettled struct {
 		Link     *Link
 		Transfer *Transfer
@@ -278,7 +278,7 @@ type (
 	}
 )
 
-// Declarations of what a world reports.
+// The declarations of the happenings that a world reports.
 var (
 	OnStarted          = oracle.NewHappening[Started]()
 	OnStepping         = oracle.NewHappening[Stepping]()

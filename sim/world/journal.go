@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Kind is what a delivery or a line of the journal is about.
+// Kind is the kind of a delivery or of a line in the journal.
 type Kind uint8
 
 const (
@@ -31,23 +31,23 @@ const (
 	KindScattered
 	kindCopyDone
 	KindDropped
-	// What drivers and planes do between.
+	// What drivers and planes do between events.
 	KindArrive  // a request reaches its server
-	KindAnswer  // a reply reaches its asker
+	KindAnswer  // a reply reaches its client
 	KindPosted  // a one-way message reaches the proxy
 	KindSubmit  // a transfer leaves its driver's queue
 	KindAsk     // a push request reaches the owner of the pages
 	KindCopy    // the owner copies half a page
 	KindStore   // hardware stores half a page
 	KindLoad    // hardware loads half a page
-	KindNoticed // a peer's death is noticed by who imported it
-	KindTold    // a one-way message reaches the node it is for
+	KindNoticed // the node that imported a peer notices the peer's death
+	KindTold    // a one-way message reaches its destination
 	kindMove    // a device copies half a page to the host pool
-	KindUnmap   // the owner's mapping is gone
-	kindSever   // the owner notices that a peer's link is gone
-	// What engines do.
+	KindUnmap   // the owner's mapping is destroyed
+	kindSever   // the owner notices that a peer's link is lost
+	// Actions of engines.
 	KindPlain      // a reply reaches a plain sender
-	KindPlainStore // which stores half a page
+	KindPlainStore // a plain sender stores half a page
 	KindPlainLoad  // a plain reader loads half a page
 	KindStart
 	KindFilled
@@ -67,8 +67,8 @@ const (
 	KindConflict
 	KindExit
 	KindAlone // a rank fails alone
-	KindShut  // its planes are closed
-	KindKept  // nothing reaches its memory any more
+	KindShut  // the planes of the failed rank are closed
+	KindKept  // nothing can reach the memory of the failed rank any more
 	// Effects, in the journal only.
 	KindOpen
 	kindClose
@@ -89,46 +89,48 @@ const (
 	kindScatter
 	kindCopyOut
 	KindPhase
-	// What drivers and hardware of planes of communicators do between.
+	// What the drivers and the hardware of planes of communicators do between events.
 	KindCommTick
 	kindCommSubmit  // a batch leaves its driver's queue
 	kindCommStep    // hardware moves half a page of a batch
 	KindCommEnded   // a batch has ended
-	KindCommForm    // an initiator looks whether a communicator is there
-	kindCommAbort   // its stream is aborted
-	kindCommStuck   // the proof takes long
-	kindCommProof   // it is there, or will not be
-	KindCommHear    // a word of the target's
+	KindCommForm    // an initiator checks whether a communicator is formed
+	kindCommAbort   // the initiator's stream is aborted
+	kindCommStuck   // the proof of a teardown takes long
+	kindCommProof   // the proof is available, or will never be
+	KindCommHear    // a message of the target arrives at the initiator
 	kindCommLost    // the channel has ended
-	kindCommDead    // the hardware of a dead process is at its end
-	KindCommSay     // a word of an initiator's
+	kindCommDead    // the hardware of a dead process has stopped
+	KindCommSay     // a message of the initiator arrives at the target
 	KindCommEnd     // the channel has ended, at the target
-	kindCommMade    // the target's end is there
-	kindCommLed     // and gone
-	kindCommMargin  // what the peer's hardware was at has had its time
-	kindCommRestart // somebody restarts what cannot be proven
-	// What engines of users do.
+	kindCommMade    // the target's end of an epoch is created
+	kindCommLed     // the target's end of an epoch is destroyed
+	kindCommMargin  // the margin for accesses in flight of the peer's hardware is over
+	kindCommRestart // an operator restarts a process with memory that is never proven free
+	// Actions of users' engines.
 	KindItem
-	// What engines in processes of their own do, and what reaches their agents.
+	// Actions of engines in processes of their own, and what reaches their agents.
 	KindAttached
-	KindStoreIn // a machine's effect, which came after those above
+	KindStoreIn // an effect that was added later than the effects above
 	kinds
 )
 
-// OfProcess says whether a delivery is for a process: another life never gets it, a frozen one later.
+// OfProcess reports whether a delivery is addressed to a process: another incarnation never receives it, and a frozen
+// process receives it later.
 func (k Kind) OfProcess() bool { return k < KindCrash || k >= KindCommTick && k <= kindCommRestart }
 
-// planes says whether a delivery is the work of a plane's threads, which goes on until the plane is closed.
+// planes reports whether a delivery is work of a plane's threads, which continues until the plane is closed.
 func (k Kind) planes() bool {
 	return k == KindSubmit || k == KindAsk || k == KindCopy || k == kindMove || k == KindUnmap || k == kindSever
 }
 
-// form says how a line of the journal reads: its name and those of its numbers.
+// form describes how a line of the journal is printed: its name and the names of its numbers.
 type form struct {
 	Name    string
 	A, B, C string
 }
 
+// Forms holds the form of each kind. An empty name hides the number.
 var Forms = [kinds]form{
 	KindTick: {"Tick", "", "", ""}, KindCommand: {"Command", "ticket", "want", ""},
 	KindReceived: {"Received", "conn", "channel", "request"}, KindOpened: {"Opened", "corr", "conn", "code"},
@@ -183,7 +185,7 @@ var Forms = [kinds]form{
 	KindAttached:    {"attached", "what", "whose", ""},
 }
 
-// Entry is one line of the journal: numbers only, so that keeping it costs nothing.
+// Entry is a line of the journal. It consists of numbers only, which are cheap to keep.
 type Entry struct {
 	At      int64
 	Kind    Kind
@@ -191,31 +193,38 @@ type Entry struct {
 	A, B, C uint64
 }
 
-// A Witness looks at a run as it goes, and changes nothing of it.
+// A Witness observes a run and changes nothing in it.
 type Witness interface {
-	Note(e Entry)   // a line of the journal
-	Bytes(b []byte) // the message that the last line was about
-	Look()          // a delivery is over
+	// Note receives a line of the journal.
+	Note(e Entry)
+	// Bytes receives the message that the last line is about.
+	Bytes(b []byte)
+	// Look is called after each delivery.
+	Look()
+	// Struck is called when a drawn fault strikes.
 	Struck(f plan.Fault, about plan.Subject)
+	// Violated is called when a promise is broken.
 	Violated(f *Failure, args []any)
 }
 
-// journal is the event log: a rolling hash over all of it, and its last lines.
+// journal is the event log. It keeps a rolling hash over all lines, and the last lines themselves.
 type journal struct {
 	Hash  uint64
-	Said  uint64 // the same without the bytes that machines are given; kept where compares is set
+	Said  uint64 // like Hash, but without the bytes that machines receive; kept if Compares is set
 	lines [journalKept]Entry
 	Count uint64
 
 	Compares bool
-	Sink     func(string) // replay --log; nil otherwise
-	// FactName returns what the system of a node calls a fact; nil: all facts are those of ranks.
+	Sink     func(string) // receives each line, as for replay --log; may be nil
+	// FactName returns the name of a fact in the system of a node. If it is nil, all facts have the names of ranks.
 	FactName func(node int32, f effects.Fact) string
-	Rec      Witness // nil: nobody looks at the run
+	Rec      Witness // may be nil
 }
 
+// journalKept is the number of lines that are kept for a failure.
 const journalKept = 64
 
+// Note adds a line to the journal.
 func (j *journal) Note(at int64, k Kind, node int32, a, b, c uint64) {
 	j.Hash = draw.Mix(draw.Mix(j.Hash^uint64(at), uint64(k)<<32|uint64(uint32(node))), draw.Mix(a, b)^c)
 	if j.Compares {
@@ -231,7 +240,7 @@ func (j *journal) Note(at int64, k Kind, node int32, a, b, c uint64) {
 	}
 }
 
-// bytes folds the content of a message that a machine sends into the hash.
+// bytes adds the content of a message that a machine sends to the hashes.
 func (j *journal) bytes(b []byte) {
 	h := j.heard(b)
 	if j.Compares {
@@ -239,7 +248,7 @@ func (j *journal) bytes(b []byte) {
 	}
 }
 
-// heard folds the content of a message that a machine is given into the hash, and returns what that is.
+// heard adds the content of a message that a machine receives to the hash, and returns the hash of the content.
 func (j *journal) heard(b []byte) uint64 {
 	h, whole := uint64(len(b)), b
 	for len(b) >= 8 {
@@ -308,6 +317,7 @@ func (j *journal) Told(e Entry) string {
 	return b.String()
 }
 
+// LaneName returns the name of a node in the log; negative numbers are the world itself.
 func LaneName(id int32) string {
 	if id < 0 {
 		return "world"

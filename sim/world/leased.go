@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// submitStore gives one page to hardware that stores by itself: the store happens
-// later, whatever becomes of the process, unless the mapping is gone by then.
+// submitStore gives one page to hardware that stores by itself. The store happens later, whatever becomes of the
+// process, unless the mapping is destroyed by then.
 func (t *Transfer) submitStore(w *World, pair int) {
 	n := t.Local.Node
 	if w.Struck(plan.FaultDMA, t.Name, uint64(pair)) {
@@ -32,7 +32,7 @@ func (t *Transfer) submitStore(w *World, pair int) {
 	}
 }
 
-// storeHalf is one store of hardware. No process can see or stop it.
+// storeHalf is a store of the hardware. No process can observe or stop it.
 func (t *Transfer) storeHalf(w *World, pair, half int) {
 	w.Journal.Note(w.Now, KindStore, t.Remote.Node.ID, t.ID, uint64(pair), uint64(half))
 	blocked := !t.Remote.Mapped()

@@ -1,19 +1,20 @@
 package world
 
-// Live are those of a list that anything can still become of, in order of creation: walks over all that ever were cost
-// more the longer a run is. Some that are over may be among them for a while, so who walks asks of each what he would
-// ask of all.
+// Live is a list of the elements that can still change, in order of creation. Iterating over all elements that ever
+// existed would cost more the longer a run lasts. The list may contain some elements that are over, so a caller must
+// check each element in the same way as when iterating over all of them.
 type Live[T any] struct {
 	Some []T
-	most int // so many there may be before they are looked through
+	most int // number of elements at which the list is searched for elements that are over
 }
 
+// Add appends an element.
 func (l *Live[T]) Add(x T) { l.Some = append(l.Some, x) }
 
-// liveLeast is how many are not worth looking through.
+// liveLeast is the number of elements below which a list is not searched.
 const liveLeast = 64
 
-// Tidy forgets those that are over, now and then. Nobody may be walking.
+// Tidy removes the elements that are over, if the list has grown enough. The list must not be iterated at that time.
 func (l *Live[T]) Tidy(over func(T) bool) {
 	if len(l.Some) < max(l.most, liveLeast) {
 		return
@@ -28,16 +29,17 @@ func (l *Live[T]) Tidy(over func(T) bool) {
 	l.Some, l.most = kept, 2*len(kept)
 }
 
+// Emptied returns an empty list that uses the same memory.
 func (l *Live[T]) Emptied() Live[T] { return Live[T]{Some: l.Some[:0]} }
 
-// goings are the lists of what goes on in a world.
+// goings holds the live lists of a world.
 type goings struct {
 	Conns     Live[*Conn]
 	Transfers Live[*Transfer]
 }
 
-// tidy is called between deliveries. What it forgets never comes to life again: nothing opens a connection that is
-// closed, or begins a transfer anew that is over.
+// tidy is called between deliveries. An element that it removes can never become live again: a closed connection is not
+// opened again, and a transfer that is over is not started again.
 func (l *goings) tidy() {
 	l.Conns.Tidy(func(c *Conn) bool { return c.Closed && !c.Holds() })
 	l.Transfers.Tidy((*Transfer).Over)
@@ -47,8 +49,8 @@ func (l *goings) emptied() goings {
 	return goings{Conns: l.Conns.Emptied(), Transfers: l.Transfers.Emptied()}
 }
 
-// Over says whether nothing can be done with a transfer any more: it touches no page, its initiator has heard so, and
-// who granted the pages has said what became of them.
+// Over reports whether nothing can happen to a transfer any more: it touches no page, its initiator was notified of
+// that, and the owner of the pages has confirmed the landing, if any.
 func (t *Transfer) Over() bool {
 	return t.Ended && t.Settled && !t.Reading && t.Flying == 0 && len(t.Writing) == 0 &&
 		(t.landing == landingNone || t.landing == landingConfirmed)

@@ -7,11 +7,11 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A read on a leased plane: hardware loads the owner's pages by itself, when it likes. Nobody
-// looks at what they hold by then, and nothing but a mapping that is gone stops it. That what
-// it brought may be believed, only the lease says.
+// A read on a leased plane: hardware loads the owner's pages by itself at any time. Nothing compares what the pages
+// hold at that time, and only the destruction of a mapping stops the loads. Only the lease says whether the loaded
+// content can be trusted (M4).
 
-// submitLoad gives one page to it.
+// submitLoad gives one page to the hardware.
 func (t *Transfer) submitLoad(w *World, pair int) {
 	if w.Struck(plan.FaultDMA, t.Name, uint64(pair)) {
 		t.giveUp(w, effects.Faulted)
@@ -33,7 +33,7 @@ func (t *Transfer) submitLoad(w *World, pair int) {
 	}
 }
 
-// loadHalf is one load of hardware. No process can see or stop it.
+// loadHalf is a load of the hardware. No process can observe or stop it.
 func (t *Transfer) loadHalf(w *World, pair, half int) {
 	w.Journal.Note(w.Now, KindLoad, t.Local.Node.ID, t.ID, uint64(pair), uint64(half))
 	blocked := !t.Remote.Mapped() || t.Under == nil || t.Under.Gone ||
@@ -54,7 +54,7 @@ func (t *Transfer) loadHalf(w *World, pair, half int) {
 	after := draw.Hash(w.Seed, draw.Ack, uint64(t.Name), uint64(pair)).Heavy(w.Setting.Net / 2)
 	switch {
 	case t.Flying > 0 || t.stored < len(t.Pairs) && t.stop == effects.OK:
-		return // More is under way, or will be.
+		return // More is in flight, or will be.
 	case t.stored == len(t.Pairs):
 		t.Ended = true
 		t.conclude(w, effects.OK, after)
@@ -64,7 +64,7 @@ func (t *Transfer) loadHalf(w *World, pair, half int) {
 	}
 }
 
-// conclude says how a transfer ended, or that it did.
+// conclude reports how a transfer ended or, if that was reported before, that it is settled.
 func (t *Transfer) conclude(w *World, code effects.Code, after effects.Duration) {
 	if t.Reported {
 		t.settle(w, code, after)

@@ -4,25 +4,25 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A loan is what is known of a grant that lets pages be loaded. It is over when its owner was
-// told that nothing can load them any more (Revoked); on a leased plane also when its reader
-// said so, or when its time is over, if its reader keeps to leases.
+// A loan is the record of a read lease. The lease is over when its owner was notified that nothing can load the pages
+// any more (Revoked). On a leased plane it is also over when its reader has said so, or when its time is over, provided
+// that the reader keeps to leases.
 type loan struct {
-	Put     effects.Ticket // whose pages they are; 0 in tests
-	Pull    [16]byte       // what the offer is called; zero before it was made
-	Began   effects.Time   // on its owner's clock
-	Held    []Stamp        // what each page held, by its first part
-	Said    bool           // its reader said that it has ended
-	Came    int            // how often it was offered to its reader
-	Words   int            // of its end, that a transport took
-	Asked   bool           // somebody asked for it: nobody put the pages
-	Kept    bool           // its reader said that it keeps it for later
-	Late    bool           // its reader refused it as it came too late
-	Heard   bool           // and its owner's machine was told
-	Revoked bool           // it was told so
+	Put     effects.Ticket // the command that put the pages; 0 in tests
+	Pull    [16]byte       // the id of the offer; zero before the offer was made
+	Began   effects.Time   // on the owner's clock
+	Held    []Stamp        // the first stamp of each page at that time
+	Said    bool           // the reader has sent the done message
+	Came    int            // number of offers to the reader
+	Words   int            // number of done messages that a transport accepted
+	Asked   bool           // a peer requested the pages; no command put them
+	Kept    bool           // the reader has reported that the offer is kept for later
+	Late    bool           // the reader refused the offer as too late
+	Heard   bool           // the owner's machine has received the done message
+	Revoked bool           // the owner's machine was notified of the revocation
 }
 
-// lend carries out a Grant to read: the pages are what they were.
+// lend carries out an [effects.Grant] for reading. It does not change the pages.
 func (n *Node) lend(w *World, e *effects.Grant) {
 	g := w.Stock.grants.One(Grant{ID: e.ID, Peer: e.Peer, Read: true, Pages: w.Stock.Spans.Keep(e.Pages),
 		Ends: w.Clock(n).Add(n.Pool.reads), Loan: loan{Began: w.Clock(n)}})
@@ -35,7 +35,7 @@ func (n *Node) lend(w *World, e *effects.Grant) {
 	w.Result.Grants++
 }
 
-// Standing says whether pages of a loan may still be loaded, as far as its owner can know.
+// Standing reports whether the pages of a read lease may still be loaded, as far as the owner can know.
 func (w *World) Standing(n *Node, g *Grant) bool {
 	switch {
 	case g.Loan.Revoked:
@@ -46,12 +46,13 @@ func (w *World) Standing(n *Node, g *Grant) bool {
 	return !g.Loan.Heard && !g.Loan.Late && (g.Bearer() || w.Clock(n) < g.Ends)
 }
 
-// LentMax is how many pages of a sender may be lent at a time: its high-water mark.
+// LentMax returns the maximum number of a sender's pages that may be leased at a time: the high-water mark.
 func (w *World) LentMax(n *Node) int {
 	return int(uint64(len(n.Pool.Pages)) * uint64(1_000_000-w.Source.Bounds.ReservePPM) / 1_000_000)
 }
 
-// Grant finds a grant, of whatever life: those of a dead owner still lie in its memory as they were.
+// Grant returns a grant of the pool's incarnation. The grants of an owner that has died are still in its memory
+// unchanged.
 func (p *Pool) Grant(id effects.GrantID) *Grant {
 	if p.Life == p.Node.Life {
 		return p.Node.Grants[id]
@@ -59,7 +60,7 @@ func (p *Pool) Grant(id effects.GrantID) *Grant {
 	return p.past[id]
 }
 
-// Loan finds one to read.
+// Loan returns a read lease, or nil.
 func (p *Pool) Loan(id effects.GrantID) *Grant {
 	if g := p.Grant(id); g != nil && g.Read {
 		return g

@@ -10,64 +10,65 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Node is one process: a machine, the memory of its pool, and its engine. What belongs to one life is replaced as a
-// whole when it starts again.
+// Node is a process: a machine, the memory of its pool, and its engine. The state that belongs to one incarnation is
+// replaced as a whole when the node starts again.
 type Node struct {
 	ID     int32
 	Facets facets
-	Pulls  bool // others read its chunks
-	Delays bool // it keeps offers
-	Caches bool // it keeps what nobody expects any more
-	Lends  bool // what it has is lent to peers who ask for it
-	Moved  bool // this life has a second address, where ends are told to it and leases renewed
-	Life   uint32
+	Pulls  bool   // peers read its chunks
+	Delays bool   // keeps deferred offers
+	Caches bool   // keeps chunks that no request expects any more
+	Lends  bool   // lends its chunks to peers that request them
+	Moved  bool   // this incarnation has a second address, to which peers send done messages and lease renewals
+	Life   uint32 // number of the incarnation, from 0
 	Up     bool
-	Thaw   int64 `snap:"instant"` // frozen until then
-	Frozen int64 // how long it was frozen in all, for deadlines
+	Thaw   int64 `snap:"instant"` // the process is frozen until this instant
+	Frozen int64 // total time spent frozen, for deadlines
 	Clock
 
 	Machine effects.Machine
 	target  *commTarget       // of a plane of communicators
-	Listens []effects.Channel `snap:"share"` // on which channels
-	Side    any               `snap:"share"` // what the system keeps of this life
-	User    bool              // its machine is a user's, and no rank
+	Listens []effects.Channel `snap:"share"` // the channels on which the node listens
+	Side    any               `snap:"share"` // the system's own state of this node
+	User    bool              // the machine is a user's and not a rank
 	Out     effects.Effects   `snap:"scratch"`
 	Memory
 	Grants    map[effects.GrantID]*Grant `snap:"bag"`
-	Links     []*Link                    `snap:"skip"` // that this life imported, in order
-	Missed    []Delivery                 `snap:"bag"`  // what was told to it while it was down
-	TickAt    int64                      `snap:"skip"` // of the one outstanding tick; 0 is none
+	Links     []*Link                    `snap:"skip"` // imported by this incarnation, in order
+	Missed    []Delivery                 `snap:"bag"`  // one-way messages that arrived while the node was down
+	TickAt    int64                      `snap:"skip"` // when the outstanding tick is due; 0: none is outstanding
 	TickGen   uint64                     `snap:"skip"`
-	Keys      map[uint64]uint32          `snap:"share"` // by the hashes of this life's machine
-	Known     int                        `snap:"skip"`  // those in there are numbered below
-	Backlog   []Delivery                 // what came while it was frozen, in order
-	thawed    []Delivery                 `snap:"scratch"` // a backlog's memory, for the next
-	planeAt   int64                      `snap:"skip"`    // plane completions keep their order
+	Keys      map[uint64]uint32          `snap:"share"` // by the hashes of this incarnation's machine
+	Known     int                        `snap:"skip"`  // number of entries of Keys that are numbered
+	Backlog   []Delivery                 // deliveries that arrived while the node was frozen, in order
+	thawed    []Delivery                 `snap:"scratch"` // memory of an earlier backlog, for the next one
+	planeAt   int64                      `snap:"skip"`    // when the latest plane completion is due: keeps them in order
 	Steps     uint64                     `snap:"skip"`
-	Busy      bool                       `snap:"skip"` // its machine has work left of the instant of its last step
-	busy      int                        `snap:"skip"` // steps since it had none
+	Busy      bool                       `snap:"skip"` // the machine has more work at the instant of the last step
+	busy      int                        `snap:"skip"` // number of consecutive steps with Busy
 	Trap      Trap
-	twice     bool                    // it will crash again as soon as it is up
-	again     uint64                  // the fault that says so, by its place in the plan
-	slow      int64                   // until then each of its steps takes long
-	Leaving   bool                    // it was told to drain, or will be
-	Draining  bool                    // its machine was told to
-	ordinals  [draw.Labels]uint64     `snap:"skip"` // per label, for draws about this life
-	opened    map[plan.Subject]uint32 `snap:"skip"` // connections of this life to each server, to name the next
-	transfers uint32                  `snap:"skip"` // of this life, likewise
-	copies    uint32                  `snap:"skip"` // likewise
+	twice     bool                    // crashes again as soon as the node is up
+	again     uint64                  // place in the plan of the fault that sets twice
+	slow      int64                   // until then each step takes long
+	Leaving   bool                    // the node was asked to drain, or will be
+	Draining  bool                    // the machine was asked to drain
+	ordinals  [draw.Labels]uint64     `snap:"skip"` // number of draws so far under each label, in this incarnation
+	opened    map[plan.Subject]uint32 `snap:"skip"` // connections of this incarnation to each server, to name the next
+	transfers uint32                  `snap:"skip"` // transfers of this incarnation, to name the next
+	copies    uint32                  `snap:"skip"` // copies of this incarnation, to name the next
 
 	events scratch `snap:"scratch"`
 }
 
-// Memory is what pages a life of a node has.
+// Memory describes the pages of an incarnation of a node. Pool contains the engine's pages, then the arena, then the
+// pages of the second pool.
 type Memory struct {
 	Pool   *Pool `snap:"whole"`
-	Arena  int   `snap:"skip"` // of so many pages at the end of Pool nobody has any but peers, who read copies there
-	Second int   `snap:"skip"` // so many pages at the end of Pool, behind an arena, peers know by a buffer of their own
+	Arena  int   `snap:"skip"` // number of arena pages, which only peers access: they read copies there
+	Second int   `snap:"skip"` // number of pages of the second pool, which peers address by a buffer of its own
 }
 
-// scratch holds one event of each kind, used again for every step.
+// scratch holds one event of each kind, which is used again in every step.
 type scratch struct {
 	tick         effects.Tick
 	command      effects.Command
@@ -88,21 +89,21 @@ type scratch struct {
 	pages        []effects.Page
 }
 
-// Pools is what memory a life of a node has.
+// Pools describes the memory of an incarnation of a node.
 type Pools struct {
 	Pages     uint32
-	Arena     uint32 // beside Pages
-	Second    uint32 // of a second pool beside both, which peers know as SecondBuffer
+	Arena     uint32 // number of arena pages, in addition to Pages
+	Second    uint32 // number of pages of a second pool, in addition to both; peers address it as SecondBuffer
 	PageBytes uint32
-	Leased    bool             // peers keep out of it when their time is over, by themselves
-	Writes    effects.Duration // how long a peer may write what it was granted
-	Reads     effects.Duration // and read what it was lent
-	Buffer    effects.BufferID // what peers call it
+	Leased    bool             // peers stop by themselves when their lease ends
+	Writes    effects.Duration // how long a write grant allows a peer to write
+	Reads     effects.Duration // how long a read lease allows a peer to read
+	Buffer    effects.BufferID // by which peers address the memory
 
 	SecondBuffer effects.BufferID
 }
 
-// start gives n a new life.
+// start begins a new incarnation of n.
 func (n *Node) start(w *World) error {
 	m, err := w.System.Boot(w, n)
 	if err != nil {
@@ -138,38 +139,39 @@ func (n *Node) start(w *World) error {
 	return nil
 }
 
-// Subject names this life in draws.
+// Subject names this incarnation in draws.
 func (n *Node) Subject() plan.Subject { return plan.AboutNode(n.ID, n.Life) }
 
-// It is the node in sentences of failures, itsPage one of its pages, and itsGrant a grant of its present life.
+// It returns the node as a subject of a failure. ItsPage returns one of its pages, and ItsGrant a grant of its present
+// incarnation.
 func (n *Node) It() oracle.Node                          { return oracle.Node(n.ID) }
 func (n *Node) ItsPage(index uint32) oracle.Page         { return oracle.Page{Node: n.ID, Index: index} }
 func (n *Node) ItsGrant(id effects.GrantID) oracle.Grant { return oracle.Grant{Node: n.ID, ID: id} }
 
-// draw draws for a node under a label; every label counts by itself.
+// draw returns the next draw for a node under a label. Each label has its own count.
 func (n *Node) draw(w *World, l draw.Label) draw.Of {
 	n.ordinals[l]++
 	return draw.Hash(w.Seed, l, uint64(n.Subject()), n.ordinals[l])
 }
 
-// serves says whether a node listens on a channel.
+// serves reports whether the node listens on a channel.
 func (n *Node) serves(ch effects.Channel) bool { return slices.Contains(n.Listens, ch) }
 
-// Lives says whether this life of a node goes on.
+// Lives reports whether an incarnation of a node is still running.
 func (w *World) Lives(node int32, life uint32) bool {
 	n := w.Nodes[node]
 	return n.Up && n.Life == life
 }
 
-// InArena says whether a page is of the arena, InSecond whether it is of the second pool, and Engines is how many others
-// there are.
+// InArena reports whether a page belongs to the arena, and InSecond whether a page belongs to the second pool. Engines
+// returns the number of the other pages.
 func (m *Memory) InArena(index uint32) bool  { return int(index) >= m.Engines() && !m.InSecond(index) }
 func (m *Memory) InSecond(index uint32) bool { return int(index) >= m.Engines()+m.Arena }
 func (m *Memory) Engines() int               { return len(m.Pool.Pages) - m.Arena - m.Second }
 
-// PagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
+// PagesShown returns the number of pages of a node.
 func (m *Memory) PagesShown() int { return len(m.Pool.Pages) }
 
-// Thaws says whether a node goes on in this instant after it was frozen: deadlines that lie apart fall into one step then,
-// and what the step said first may be over at its end.
+// Thaws reports whether the node has resumed at this instant after it was frozen. Deadlines at different times then
+// expire in one step, so what the step reports first may no longer hold at its end.
 func (n *Node) Thaws(now int64) bool { return n.Thaw == now && n.Frozen > 0 }

@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Live runs the phases. A machine that panics broke an invariant: that is a finding, not the end of the campaign.
+// Live runs the phases of a run. A machine that panics has broken an invariant, which is a finding and must not end the
+// campaign.
 func (w *World) Live() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -25,10 +26,10 @@ func (w *World) Live() {
 	}
 }
 
-// faulty is the part in which things go wrong.
+// faulty runs the phase in which faults strike.
 func (w *World) faulty() { w.RunUntil(int64(w.Setting.Faulty), nil) }
 
-// Heal ends all faults: what is down comes up, what is frozen thaws by itself.
+// Heal ends all faults: nodes that are down start again, and frozen nodes resume.
 func (w *World) Heal() {
 	w.Healed, w.walls = true, nil
 	for _, n := range w.Nodes {
@@ -44,21 +45,21 @@ func (w *World) Heal() {
 	}
 }
 
-// finish: every command ends and all lent memory comes back (L1).
+// Finish runs until every command has ended and all lent memory is returned (L1).
 func (w *World) Finish() {
 	for w.Failure == nil {
 		w.RunUntil(w.Now+int64(w.System.Engine.Patience(w)), nil)
 		if w.System.Engine.Unfinished(w) == 0 {
 			return
 		}
-		w.System.Engine.Overdue(w) // Engines that retry may still have given new ones.
+		w.System.Engine.Overdue(w) // Engines that retry may have given new commands.
 	}
 }
 
-// probes: everything works again (L5).
+// Probes verifies that everything works again (L5).
 func (w *World) Probes() { w.System.Engine.Probe(w) }
 
-// expire: what nobody came for is given up in time, and then only ready chunks are left (S17, L2).
+// Expire runs until what is never requested has expired. Afterwards only ready chunks may be left (S17, L2).
 func (w *World) Expire() {
 	w.RunUntil(w.Now+int64(w.System.Engine.Patience(w)+w.System.Engine.Keeps(w)), nil)
 	w.System.Engine.Overdue(w)
@@ -75,7 +76,7 @@ func (w *World) Expire() {
 	}
 }
 
-// end: every node drains without a remainder (L6).
+// End drains every node and verifies that nothing remains (L6).
 func (w *World) End() {
 	for _, n := range w.Nodes {
 		w.System.Engine.Drain(w, n)
@@ -90,7 +91,8 @@ func (w *World) End() {
 	w.answeredAll()
 }
 
-// answeredAll: whoever asked a node that lived on, and stayed, was answered (L8).
+// answeredAll verifies that every request to a node that kept running was answered, unless the client disconnected
+// (L8).
 func (w *World) answeredAll() {
 	for i := range w.Requests {
 		r := &w.Requests[i]
@@ -105,11 +107,12 @@ func (w *World) answeredAll() {
 	}
 }
 
-// Fail ends the run with a broken promise. The subjects among its arguments are what the sentence is about.
+// Fail ends the run with a broken promise. The subjects among its arguments name what the sentence is about.
 func (w *World) Fail(property, format string, args ...any) {
 	w.FailAs(property, oracle.Promise(property), format, args...)
 }
 
+// FailAs is like Fail, with a promise that docs/safety.md need not state.
 func (w *World) FailAs(property, promise, format string, args ...any) {
 	if w.Failure != nil {
 		return

@@ -9,13 +9,14 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Parts is how many stamps a page holds: one for each token of a chunk. A copy moves half of them at a time, so that
-// torn pages show.
+// Parts is the number of stamps in a page, one for each token of a chunk. A copy moves half of the stamps at a time, so
+// that torn pages become visible.
 const Parts = 4
 
-// Stamp says which part of which fill of which key a piece of memory holds.
+// Stamp identifies the content of a part of a page: the key, the fill that stored it, and the number of the part.
 type Stamp uint64
 
+// MakeStamp returns the stamp of a part.
 func MakeStamp(key, fill uint32, part int) Stamp {
 	return Stamp(uint64(key)<<36 | uint64(fill)<<4 | uint64(part) + 1)
 }
@@ -24,54 +25,55 @@ func (s Stamp) Key() uint32  { return uint32(s >> 36) }
 func (s Stamp) Fill() uint32 { return uint32(s >> 4) }
 func (s Stamp) Part() int    { return int(s&15) - 1 }
 
-// Page is the memory of one page and what the ledger knows of its use.
+// Page is the memory of a page, together with what the oracles record about its use.
 type Page struct {
 	Stamps     [Parts]Stamp
-	Generation effects.Generation // published
+	Generation effects.Generation // published to peers
 
-	Granted  effects.GrantID     // to whom stores are allowed; 0 is nobody
-	By       effects.Incarnation `snap:"skip"` // to whom it was granted last, where peers have shares
+	Granted  effects.GrantID     // the grant under which stores are allowed (M1); 0: none
+	By       effects.Incarnation `snap:"skip"` // the peer of the latest grant, where peers have shares
 	Since    effects.Generation  // the generation of that grant
-	Last     effects.Generation  // highest ever granted or delivered
-	Writers  int                 // accesses of transfers that may still store here
-	Readers  int                 // accesses of transfers that may still read here
-	Scatters int                 // by which its engine's device code has it
-	Chunk    effects.Generation  // the life in which it was taken for a chunk
-	Trusted  effects.GrantID     // the bearer grant by which its content is believed
-	Whole    effects.GrantID     // the bearer grant under which all of it was stored
-	Reserved effects.Ticket      // the Reserve that the engine holds it by
-	Pins     int                 // Gets that the engine holds it by
+	Last     effects.Generation  // the highest generation ever granted or delivered
+	Writers  int                 // number of transfers' accesses that may still store here
+	Readers  int                 // number of transfers' accesses that may still read here
+	Scatters int                 // number of scatters that read the page
+	Chunk    effects.Generation  // the generation in which the page was taken for a chunk
+	Trusted  effects.GrantID     // the bearer grant because of which the content is trusted
+	Whole    effects.GrantID     // the bearer grant under which the whole page was stored
+	Reserved effects.Ticket      // the Reserve by which the engine holds the page
+	Pins     int                 // number of Gets by which the engine holds the page
 	held     bool                `snap:"skip"` // counted as in use
-	Fill     fillState           // of the read that filled it
+	Fill     fillState           // state of the read that filled the page
 }
 
-// Pool is the memory of one life of one node. Transfers keep a pointer to it: what a peer has mapped outlives its
-// owner.
+// Pool is the memory of an incarnation of a node. Transfers keep a pointer to it, because memory that a peer has
+// mapped outlives its owner.
 type Pool struct {
 	Node      *Node `snap:"skip"`
 	Life      uint32
 	PageBytes uint32
 	Leased    bool
-	writes    effects.Duration // how long a grant of it stands
-	reads     effects.Duration // and a loan
+	writes    effects.Duration // duration of a write grant
+	reads     effects.Duration // duration of a read lease
 	Pages     []Page
-	Held      int                        `snap:"skip"` // pages that somebody has
-	Lent      []*Grant                   // to read, that stand as far as anybody knows
+	Held      int                        `snap:"skip"` // number of pages in use
+	Lent      []*Grant                   // read leases that are in force as far as is known
 	after     afterlife                  // of a rank that has failed alone
-	Back      bool                       // likewise: its pages are its engine's again
-	second    effects.BufferID           `snap:"skip"` // what peers call its pages from one on, where there are two pools
-	from      uint32                     `snap:"skip"` // which that is
-	past      map[effects.GrantID]*Grant `snap:"bag"`  // all of a life that is over: readers may still speak of them
+	Back      bool                       // of a rank that has failed alone: its engine has its pages back
+	second    effects.BufferID           `snap:"skip"` // id of the second pool, if there are two
+	from      uint32                     `snap:"skip"` // the first page of the second pool
+	past      map[effects.GrantID]*Grant `snap:"bag"`  // grants of an ended incarnation; readers may refer to them
 }
 
+// newPool returns the memory of a new incarnation.
 func (n *Node) newPool(w *World, m *Pools, pages uint32) *Pool {
 	return w.Stock.pools.One(Pool{Node: n, Life: n.Life, PageBytes: m.PageBytes, Leased: m.Leased,
 		writes: m.Writes, reads: m.Reads,
 		Pages: w.Stock.pages.Take(int(pages))})
 }
 
-// At is the number of a page that peers know by a buffer and its place there; one that the pool does not have if the
-// buffer has no such place. Drivers and machines of one node number all pages through, whichever pool they are of.
+// At returns the number of the page that peers address by a buffer and an index. If the buffer has no such page, the
+// number is beyond the pool. Within a node, drivers and machines number the pages of both pools consecutively.
 func (p *Pool) At(buffer effects.BufferID, index uint32) uint32 {
 	switch none := uint32(len(p.Pages)); {
 	case p.from == none || p.second == (effects.BufferID{}):
@@ -85,10 +87,10 @@ func (p *Pool) At(buffer effects.BufferID, index uint32) uint32 {
 	}
 }
 
-// Alive says whether the process that owns p still runs.
+// Alive reports whether the process that owns p still runs.
 func (p *Pool) Alive() bool { return p.Node.Up && p.Node.Life == p.Life }
 
-// PartsOf says how many parts a length covers.
+// PartsOf returns the number of parts that a length covers.
 func (p *Pool) PartsOf(length uint32) int { return int(length * Parts / p.PageBytes) }
 
 // Link is an imported peer.
@@ -98,16 +100,17 @@ type Link struct {
 	FromLife uint32
 	To       int32
 	Peer     effects.Incarnation
-	Us       effects.Incarnation // what that peer knows its owner by
+	Us       effects.Incarnation // the name by which that peer knows the importing node
 	Target   *Pool
-	Dropped  bool // by its owner
-	Lost     bool // and the owner was, or will be, told
-	Given    bool // its machine was told that it is there
-	Told     bool // its machine was: it may not use it again, and owes the Drop
+	Dropped  bool // the importing node has dropped the link
+	Lost     bool // the link is lost, and the importing node was notified or will be
+	Given    bool // the machine was notified of the import
+	Told     bool // the machine was notified of the loss, and must only drop the link from then on
 	Comm     *commLink
-	draws    uint64 `snap:"skip"` // of its communicators
+	draws    uint64 `snap:"skip"` // number of draws for its communicators
 }
 
+// landingState is the progress of the report about a push at the receiver.
 type landingState uint8
 
 const (
@@ -117,7 +120,7 @@ const (
 	landingConfirmed
 )
 
-// Transfer is one batch on its way.
+// Transfer is a batch in flight: a push, or a read.
 type Transfer struct {
 	ID        uint64       `snap:"skip"`
 	Name      plan.Subject // in draws
@@ -126,32 +129,34 @@ type Transfer struct {
 	Initiator effects.Incarnation
 	Grant     effects.GrantID
 	Pairs     []effects.Pair
-	Gather    effects.Gather // of a push: of which pages each is put together
+	Gather    effects.Gather // of a push: the layers from which each page is put together
 	NotAfter  effects.Time
-	Since     effects.Time // its grant was given no earlier, as far as its machine says
-	Read      bool         // it loads the remote pages into the local ones
+	Since     effects.Time // the grant is no older, according to the machine
+	Read      bool         // loads the remote pages into the local pages
 	Local     *Pool        // the initiator's
-	Remote    *Pool        // of whoever granted
-	Asked     bool         // the owner of the pages has begun
-	submitted bool         // something left the initiator's driver
+	Remote    *Pool        // the pool of the node that granted the pages
+	Asked     bool         // the copying thread has begun
+	submitted bool         // has left the queue of the initiator's driver
 	Ended     bool         // no further access will be made
 	stop      effects.Code
-	Writing   []int // leased: pairs whose stores the hardware has and may still make
-	Flying    int   // leased: stores submitted and not done
-	stored    int   // leased, and every read: pages stored whole
+	Writing   []int // leased: pairs that the hardware may still store
+	Flying    int   // leased: number of accesses that are submitted and not done
+	stored    int   // leased pushes, and all reads: number of complete pages
 	Landed    []effects.Page
 	landing   landingState
 	holding   *Grant
-	Under     *Grant // a read's, as long as anybody can look at it
-	served    bool   // a read whose bytes its owner sends, instead of being looked at
-	copying   bool   // a read that has half a page
+	Under     *Grant // of a read: the lease, as long as a record of it exists
+	served    bool   // the owner sends the bytes of the read; otherwise the reader copies by itself
+	copying   bool   // a read that is in the middle of a page
 	Reported  bool   // TransferDone was queued
-	// its permit was withdrawn and it was told settled while the owner may still read: what is read cannot be delivered
+	// Early: the transfer's permit was withdrawn, and the transfer was reported as settled, while the owner may still
+	// read. Invariant: what is read from then on cannot be delivered (M3).
 	Early   bool
-	Settled bool // and it, or Settled, said so
-	Reading bool // until its initiator heard that: its local pages are nobody else's
+	Settled bool // TransferDone or Settled has reported the transfer as settled
+	Reading bool // until the initiator is notified of the end: nothing else may use the local pages
 }
 
+// importPeer carries out an [effects.Import].
 func (n *Node) importPeer(w *World, e *effects.Import) {
 	d := n.draw(w, draw.Import)
 	takes := d.Heavy(w.Setting.Net)
@@ -196,6 +201,7 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 	}
 }
 
+// drop carries out an [effects.Drop].
 func (n *Node) drop(w *World, e *effects.Drop) {
 	l := n.linkOf(w, e.Link)
 	if l == nil || l.Dropped {
@@ -211,6 +217,7 @@ func (n *Node) drop(w *World, e *effects.Drop) {
 	n.inOrder(w, n.draw(w, draw.Import).Heavy(w.Setting.Net), Delivery{Kind: KindDropped, A: l.ID})
 }
 
+// linkOf returns a link of the present incarnation of n, or nil.
 func (n *Node) linkOf(w *World, id effects.Link) *Link {
 	if id == 0 || uint64(id) > uint64(len(w.Links)) {
 		return nil
@@ -221,8 +228,8 @@ func (n *Node) linkOf(w *World, id effects.Link) *Link {
 	return nil
 }
 
-// EndLink ends a link from its owner's side: its transfers complete, the owner is told if tell is set, and the peer
-// will notice.
+// EndLink ends a link from its owner's side. The link's transfers complete, the owner is notified if tell is set, and
+// the peer will notice.
 func (w *World) EndLink(n *Node, l *Link, d draw.Of, tell bool) {
 	if l.Comm != nil {
 		l.commCut(w)
@@ -264,11 +271,11 @@ func (w *World) EndLink(n *Node, l *Link, d draw.Of, tell bool) {
 	}
 }
 
-// sever is the moment at which n notices that a peer which imported it is gone.
+// sever is called when n notices that a peer that imported n is gone.
 func (n *Node) sever(w *World, peer int32, life uint32) {
 	for _, l := range w.Links {
 		if l.From == peer && l.FromLife == life && l.Target == n.Pool && !l.Lost {
-			return // Another connection of the same life stands.
+			return // Another link of the same incarnation still exists.
 		}
 	}
 	for _, t := range w.Going.Transfers.Some {
@@ -286,6 +293,7 @@ func (n *Node) sever(w *World, peer int32, life uint32) {
 	n.inOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(peer), C: uint64(life)})
 }
 
+// transfer carries out an [effects.Transfer].
 func (n *Node) transfer(w *World, e *effects.Transfer) {
 	l := n.linkOf(w, e.Link)
 	if l == nil {
@@ -337,7 +345,8 @@ func (n *Node) transfer(w *World, e *effects.Transfer) {
 	}
 }
 
-// submit re-reads the clock, as a driver must before it gives anything to a device.
+// submit takes a transfer from the driver's queue. submit reads the clock again, as a driver must do before it gives
+// anything to a device (M4, NotAfter).
 func (t *Transfer) submit(w *World, pair int) {
 	n := t.Local.Node
 	if t.Reported || t.stop != effects.OK {
@@ -389,8 +398,7 @@ func (t *Transfer) giveUp(w *World, code effects.Code) {
 	t.report(w, code, t.Ended, 0)
 }
 
-// report completes t towards its initiator, and if nothing can touch its pages any
-// more but the initiator was told otherwise, settles it.
+// report completes t towards its initiator. Settled states whether nothing can touch the pages of t any more.
 func (t *Transfer) report(w *World, code effects.Code, settled bool, after effects.Duration) {
 	if t.Reported {
 		return
@@ -408,7 +416,7 @@ func (t *Transfer) report(w *World, code effects.Code, settled bool, after effec
 	t.Local.Node.inOrder(w, after, Delivery{Kind: KindTransferDone, A: t.ID, B: uint64(code), C: c})
 }
 
-// settle sends the Settled that an unsettled completion owes.
+// settle sends the Settled that is owed after an unsettled completion.
 func (t *Transfer) settle(w *World, code effects.Code, after effects.Duration) {
 	if !t.Reported || t.Settled || !t.Local.Alive() {
 		return
@@ -417,6 +425,7 @@ func (t *Transfer) settle(w *World, code effects.Code, after effects.Duration) {
 	t.Local.Node.inOrder(w, after, Delivery{Kind: KindSettled, A: t.ID, B: uint64(code)})
 }
 
+// cancel carries out an [effects.Cancel] of a transfer.
 func (n *Node) cancel(w *World, e *effects.Cancel) {
 	for _, t := range w.Transfers {
 		if t.Corr != e.Corr || t.Local != n.Pool {
@@ -431,21 +440,21 @@ func (n *Node) cancel(w *World, e *effects.Cancel) {
 			continue
 		}
 		if w.Setting.Leased {
-			t.stop = effects.Cancelled // What the device has goes on; the next submission finds this.
+			t.stop = effects.Cancelled // The device finishes what it has; the next submission finds this.
 		} else {
-			t.giveUp(w, effects.Cancelled) // At once, even if everything is there and only the Confirm is not.
+			t.giveUp(w, effects.Cancelled) // At once, even if only the Confirm is missing.
 		}
 		return
 	}
 }
 
-// InUse says whether somebody has a page, as drivers saw it.
+// InUse reports whether the page is in use, as drivers see it.
 func (pg *Page) InUse(leased bool) bool {
 	return pg.Writers > 0 || pg.Readers > 0 || pg.Reserved != 0 || pg.Pins > 0 || pg.Scatters > 0 || pg.Granted != 0 &&
 		!leased
 }
 
-// Touch follows a change of one page in the number of those in use.
+// Touch updates the number of pages in use after a change of a page.
 func (p *Pool) Touch(index uint32) {
 	pg := &p.Pages[index]
 	if use := pg.InUse(p.Leased); use != pg.held {
@@ -458,18 +467,18 @@ func (p *Pool) Touch(index uint32) {
 	}
 }
 
-// A fillState says what is known of the read that fills a page.
+// A fillState is the state of the read that fills a page.
 type fillState uint8
 
 const (
-	FillNone fillState = iota // no read does
-	FillOpen                  // it has not ended well
-	FillLate                  // it has, but nobody may believe it: its lease had ended
+	FillNone fillState = iota // no read fills it
+	FillOpen                  // the read has not ended successfully
+	FillLate                  // the read was successful but cannot be trusted, because its lease had ended
 	FillWell
 )
 
-// Staging says whether a page is one that fetches read into, again and again: it has held a read in this life, and
-// never a chunk of its own.
+// Staging reports whether a page is a staging page, into which fetches read repeatedly: the page has held a read in its
+// present generation and was never taken for a chunk in it.
 func (n *Node) Staging(pg *Page) bool {
 	return n.Delays && pg.Fill != FillNone && pg.Last == pg.Generation && pg.Chunk != pg.Generation
 }

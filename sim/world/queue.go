@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// A Delivery is one thing that will happen at one instant: an event for a node's machine, a step of a data plane, a
-// wish of an engine, or a fault.
+// A Delivery is something that will happen at one instant: an event for a node's machine, a step of a data plane, an
+// action of an engine, or a fault. The meaning of A, B and C depends on Kind: see [Forms].
 type Delivery struct {
 	Kind Kind
-	Node int32  // whose it is; a frozen process gets it when it thaws
-	Life uint32 // the node's life it belongs to; another life never sees it
+	Node int32  // the node concerned; a frozen process receives the delivery on thawing
+	Life uint32 // the incarnation concerned; no other incarnation receives the delivery
 	A    uint64
 	B    uint64
 	C    uint64
 	Body []byte
 }
 
-// Queued orders deliveries by time, then by the order in which they were sent.
+// Queued is the position of a delivery in the queue. Deliveries are ordered by time, then by the order in which they
+// were queued.
 type Queued struct {
 	at   int64
 	Seq  uint64
@@ -26,21 +27,22 @@ type Queued struct {
 
 func (q *Queued) before(p *Queued) bool { return q.at < p.at || q.at == p.at && q.Seq < p.Seq }
 
-// Queue is a 4-ary heap of small keys over a slab of deliveries: fewer levels and fewer cache lines than a binary heap
-// of large entries. What is sent for the very instant that is going on, as very much is, waits beside it in the order
-// in which it came: nothing in there has to be sifted.
+// Queue is a 4-ary heap of small keys over a slab of deliveries, which needs fewer levels and fewer cache lines than a
+// binary heap of large entries. Deliveries that are queued for the current instant, which are very frequent, wait
+// beside the heap in the order in which they were queued, so that they need no sifting.
 type Queue struct {
 	Heap   []Queued
-	atOnce []Queued // all for one instant; [head:] are left
+	atOnce []Queued // all for the current instant; [head:] are left
 	head   int
 	Slab   []Delivery
 	spare  []uint32
 	Seq    uint64
 
-	instant int64 // of what was popped last
-	popped  bool  // anything was
+	instant int64 // of the delivery that was taken last
+	popped  bool  // a delivery was taken
 }
 
+// Push queues a delivery for the instant at.
 func (q *Queue) Push(at int64, d Delivery) {
 	var slot uint32
 	if n := len(q.spare); n > 0 {
@@ -60,15 +62,16 @@ func (q *Queue) Push(at int64, d Delivery) {
 	q.up(len(q.Heap) - 1)
 }
 
-// reset forgets all deliveries and keeps the memory.
+// reset removes all deliveries and keeps the memory.
 func (q *Queue) reset() {
 	clear(q.Slab)
 	*q = Queue{Heap: q.Heap[:0], atOnce: q.atOnce[:0], Slab: q.Slab[:0], spare: q.spare[:0]}
 }
 
+// Len returns the number of queued deliveries.
 func (q *Queue) Len() int { return len(q.Heap) + len(q.atOnce) - q.head }
 
-// Next is when the earliest delivery is due; there must be one.
+// Next returns the instant at which the earliest delivery is due. The queue must not be empty.
 func (q *Queue) Next() int64 {
 	if q.heaped() {
 		return q.Heap[0].at
@@ -76,12 +79,12 @@ func (q *Queue) Next() int64 {
 	return q.atOnce[q.head].at
 }
 
-// heaped says whether the earliest delivery is in the heap.
+// heaped reports whether the earliest delivery is in the heap.
 func (q *Queue) heaped() bool {
 	return q.head == len(q.atOnce) || len(q.Heap) > 0 && q.Heap[0].before(&q.atOnce[q.head])
 }
 
-// Pop takes the earliest delivery.
+// Pop removes the earliest delivery and returns it with its instant. The queue must not be empty.
 func (q *Queue) Pop() (at int64, d Delivery) {
 	var top Queued
 	if q.heaped() {
@@ -140,7 +143,7 @@ func (q *Queue) down(i int) {
 	heap[i] = x
 }
 
-// Take removes the delivery with that number, wherever it stands.
+// Take removes the delivery with the given sequence number from the heap and returns it.
 func (q *Queue) Take(seq uint64) Delivery {
 	i := slices.IndexFunc(q.Heap, func(x Queued) bool { return x.Seq == seq })
 	if i < 0 {

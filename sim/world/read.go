@@ -8,12 +8,12 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A read on a fenced plane. Either the reader maps the owner's memory and copies by itself,
-// looking at the grant's permit and at the page's generation before and after each page: the
-// owner's process takes no part and may be frozen. Or the owner sends the pages, each inside
-// a hold of the grant. Which of the two it is, is drawn for each.
+// A read on a fenced plane works in one of two ways, which are drawn for each read. Either the reader maps the owner's
+// memory and copies by itself: it compares the grant's permit and the page's generation before and after each page
+// (M3). The owner's process takes no part in that and may be frozen. Or the owner sends the pages, and holds the grant
+// while it sends each page.
 
-// beginRead lets a read that has left its driver's queue look at the pages, or be asked for.
+// beginRead starts a read that has left its driver's queue: the reader looks at the pages, or asks the owner for them.
 func (t *Transfer) beginRead(w *World) {
 	d := draw.Hash(w.Seed, draw.Ask, uint64(t.Name), 0)
 	if t.served = !d.Again().Permille(600); !t.served {
@@ -26,11 +26,11 @@ func (t *Transfer) beginRead(w *World) {
 	}
 }
 
-// serve begins to copy, unless the grant does not allow what is wanted.
+// serve begins to copy, unless the grant does not allow the read.
 func (t *Transfer) serve(w *World) {
 	code := t.readable()
 	if d, yes := w.Strikes(plan.FaultPushRefused, t.Name, 0); yes && code == effects.OK {
-		if code = refusal(contract.Transferring, d); code == effects.Mismatch { // One may read less than was granted.
+		if code = refusal(contract.Transferring, d); code == effects.Mismatch { // A read may be shorter.
 			code = effects.Refused
 		}
 	}
@@ -44,7 +44,7 @@ func (t *Transfer) serve(w *World) {
 	t.nextCopy(w, 0, 0)
 }
 
-// strays says whether a read is of a buffer that its link does not lead to.
+// strays reports whether a read names a buffer that does not belong to the target of its link.
 func (t *Transfer) strays(w *World) bool {
 	for _, p := range t.Pairs {
 		if t.Read && w.Buffers[p.Remote.Buffer] != t.Remote {
@@ -54,7 +54,7 @@ func (t *Transfer) strays(w *World) bool {
 	return false
 }
 
-// copier is the node whose thread moves the bytes of a transfer on a fenced plane.
+// copier returns the node that runs the thread which moves the bytes of a transfer on a fenced plane.
 func (t *Transfer) copier() *Node {
 	if t.Read && !t.served {
 		return t.Local.Node
@@ -62,7 +62,7 @@ func (t *Transfer) copier() *Node {
 	return t.Remote.Node
 }
 
-// readable says whether a read is let in: all of its pages must be lent to it as it says.
+// readable decides whether a read is admitted: all of its pages must be leased as stated.
 func (t *Transfer) readable() effects.Code {
 	g := t.Under
 	switch {
@@ -85,8 +85,8 @@ func (t *Transfer) readable() effects.Code {
 	return effects.OK
 }
 
-// stands says what forbids to deliver a page that is read: its grant is over, or it lives
-// another life.
+// stands returns OK if a page that was read may be delivered. Otherwise the grant is revoked, or the page has another
+// generation.
 func (t *Transfer) stands(i int) effects.Code {
 	p := t.Pairs[i].Remote
 	switch {
@@ -98,7 +98,7 @@ func (t *Transfer) stands(i int) effects.Code {
 	return effects.OK
 }
 
-// readHalf moves half a page. Whether it may be delivered is looked at before and after.
+// readHalf moves half a page. readHalf verifies before and after the page that the page may be delivered.
 func (t *Transfer) readHalf(w *World, i, half int) {
 	if t.Ended {
 		return
@@ -143,7 +143,7 @@ func (t *Transfer) readHalf(w *World, i, half int) {
 	t.nextCopy(w, i+1, 0)
 }
 
-// mayRead is what is looked at before a page.
+// mayRead returns OK if the read of a page may begin.
 func (t *Transfer) mayRead(w *World, i int) effects.Code {
 	switch {
 	case w.Clock(t.Local.Node) > t.NotAfter:
@@ -156,7 +156,7 @@ func (t *Transfer) mayRead(w *World, i int) effects.Code {
 	return effects.OK
 }
 
-// fetchHalf moves what the page's length covers of one half.
+// fetchHalf moves the part of a half that the page's length covers.
 func (t *Transfer) fetchHalf(i, half int) {
 	p := t.Pairs[i]
 	src, dst := &t.Remote.Pages[p.Remote.Index], &t.Local.Pages[p.Local.Index]
@@ -165,7 +165,7 @@ func (t *Transfer) fetchHalf(i, half int) {
 	}
 }
 
-// letHold ends the hold of a page, and a revocation that only waited for it.
+// letHold releases the hold of a page, and completes a revocation that waited only for this hold (M3).
 func (t *Transfer) letHold(w *World) {
 	g := t.holding
 	if g == nil {
@@ -177,7 +177,7 @@ func (t *Transfer) letHold(w *World) {
 	}
 }
 
-// endRead is the end of the copies.
+// endRead ends the copies of a read and reports the outcome.
 func (t *Transfer) endRead(w *World) {
 	if t.Ended {
 		return
@@ -199,8 +199,8 @@ func (t *Transfer) endRead(w *World) {
 	}
 }
 
-// stopRead ends a read at its initiator's side. A thread that is in the middle of a page goes
-// on to its end: until then the read is not settled.
+// stopRead ends a read on the initiator's side. A thread that is in the middle of a page finishes the page; until then
+// the read is not settled.
 func (t *Transfer) stopRead(w *World, d draw.Of, after effects.Duration) {
 	switch {
 	case !t.copying || t.served && !t.Remote.served():

@@ -10,29 +10,30 @@ import (
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// Failure is one broken promise: which, how, and the story up to it.
+// Failure describes one broken promise: the promise, how it was broken, and the events before that.
 type Failure struct {
 	Seed     uint64   `json:"seed"`
 	Profile  string   `json:"profile"`
-	System   string   `json:"system,omitempty"` // that ran, if not PD
-	Plan     string   `json:"plan,omitempty"`   // the file that its plan was read from, or written into
-	Property string   `json:"property"`         // its number in docs/safety.md; "contract" and "panic" besides
-	Promise  string   `json:"promise"`          // what it says
-	Story    string   `json:"story"`            // what happened, in a sentence
-	At       int64    `json:"at_ns"`            // simulated
+	System   string   `json:"system,omitempty"` // the system that ran, if not PD
+	Plan     string   `json:"plan,omitempty"`   // the file from which the plan was read, or to which it was written
+	Property string   `json:"property"`         // its number in docs/safety.md, or "contract" or "panic"
+	Promise  string   `json:"promise"`          // the sentence that states the property
+	Story    string   `json:"story"`            // what happened, in one sentence
+	At       int64    `json:"at_ns"`            // simulated time
 	Events   []string `json:"events"`           // the last lines of the event log
 
-	// Known only to a run that recorded itself, such as [Explain] makes: the pages, grants, transfers,
-	// commands, requests and keys that the story names or stands for, and the last lines that touched them.
+	// Concerns and Steps are set only by a run that recorded itself, such as that of [Explain]. Concerns lists the
+	// pages, grants, transfers, commands, requests and keys that the story names or refers to. Steps lists the last
+	// lines that touched them.
 	Concerns []string `json:"concerns,omitempty"`
 	Steps    []string `json:"steps,omitempty"`
-	// Page is the HTML file that shows the run, where one was written.
+	// Page is the HTML file that shows the run, if one was written.
 	Page string `json:"page,omitempty"`
-	// Again, if not empty, is the command that shows it again, where that is not kvferry.
+	// Again is the command that repeats the failure, if the command is not kvferry.
 	Again string `json:"again,omitempty"`
 }
 
-// Replay is the one command that shows it again.
+// Replay returns the command that repeats the failure.
 func (f *Failure) Replay() string {
 	if f.Again != "" {
 		return f.Again
@@ -49,7 +50,7 @@ func (f *Failure) Replay() string {
 	return fmt.Sprintf("kvferry sim replay --seed %d --profile %s", f.Seed, f.Profile)
 }
 
-// String tells the whole story.
+// String returns the complete description of the failure.
 func (f *Failure) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s broken: %s\n", f.Property, f.Story)
@@ -74,9 +75,10 @@ func (f *Failure) String() string {
 	return b.String()
 }
 
-// eventsBeside is how much of the plain log is still of use beside the steps.
+// eventsBeside is the number of log lines that are useful in addition to the steps.
 const eventsBeside = 12
 
+// tell writes a title and indented lines.
 func tell(b *strings.Builder, title string, lines []string) {
 	fmt.Fprintf(b, "%s:\n", title)
 	for _, line := range lines {
@@ -86,7 +88,7 @@ func tell(b *strings.Builder, title string, lines []string) {
 	}
 }
 
-// Result is what one run did.
+// Result is the outcome and the statistics of a run.
 type Result struct {
 	Seed      uint64
 	Profile   string
@@ -99,22 +101,22 @@ type Result struct {
 	Grants    uint64
 	Commands  uint64
 	Chunks    uint64            // delivered to readers and verified
-	Faults    map[string]uint64 // those that struck, by name; set at the end
+	Faults    map[string]uint64 // number of strikes, by the name of the fault; set at the end
 	Coverage  coverage.Coverage
-	Failure   *Failure     // nil: every promise held
+	Failure   *Failure     // nil: every promise was kept
 	Trace     *trace.Trace // nil unless Options.Record
 
 	Strikes []plan.Strike // in order, if Options.Strikes was set
-	Unused  []string      // strikes and faults of the plan for which there was no occasion
+	Unused  []string      // strikes and faults of the plan that found no occasion
 
-	Counted [plan.FaultKinds]uint64 // Faults by number, while it runs
+	Counted [plan.FaultKinds]uint64 // the same as Faults, by number, while the run goes on
 }
 
 func newResult(p *plan.Plan, counts coverage.Coverage) Result {
 	return Result{Seed: p.Seed, Profile: p.Profile, Coverage: counts.Emptied()}
 }
 
-// NameFaults makes Faults of what was counted by number.
+// NameFaults sets Faults from the counts by number.
 func (r *Result) NameFaults() {
 	r.Faults = map[string]uint64{}
 	for f, n := range r.Counted {

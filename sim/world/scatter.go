@@ -7,15 +7,16 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Device is what the engine's device code has to do with a command.
+// Device is the state of the engine's device code for a command.
 type Device struct {
-	Corr  effects.Corr `snap:"skip"` // of the scatter under way; 0: none
+	Corr  effects.Corr `snap:"skip"` // of the scatter in flight; 0: none
 	First uint32
 	Pages []effects.Page
-	Got   uint32 // chunks that it has read, whole and in order
+	Got   uint32 // number of chunks read, complete and in order
 }
 
-// scatter is the engine's device code taking chunks, which takes some time and may fail.
+// scatter carries out an [effects.Scatter]. The engine's device code takes the chunks, which needs some time and may
+// fail.
 func (n *Node) scatter(w *World, e *effects.Scatter) {
 	OnScattering.Report(&w.Panel, n.ID, Scattering{n, e})
 	if w.Failure != nil {

@@ -4,8 +4,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// stock is the memory of what comes and goes in a world and is not needed after it. Nothing
-// of it is given back before the run is over: whoever still points there sees the truth.
+// stock holds the memory of the objects of a run. No memory is given back before the run is over, so that every
+// remaining pointer refers to valid state.
 type stock struct {
 	conns     Arena[Conn]
 	Links     Arena[Link]
@@ -23,6 +23,7 @@ type stock struct {
 	Bytes Arena[byte]
 }
 
+// reset takes back all memory.
 func (s *stock) reset() {
 	s.conns.Reset()
 	s.Links.Reset()
@@ -39,7 +40,7 @@ func (s *stock) reset() {
 	s.Bytes.Reset()
 }
 
-// Retire empties a world that was run to its end, but for its memory.
+// Retire empties a world that was run to its end and keeps its memory.
 func (w *World) Retire() {
 	w.Stock.reset()
 	w.Queue.reset()
@@ -50,7 +51,7 @@ func (w *World) Retire() {
 	}
 }
 
-// addNode adds a node, in the memory of one of an earlier run if there is one.
+// addNode adds a node. addNode uses the memory of a node of an earlier run if there is one.
 func (w *World) addNode() *Node {
 	if len(w.Nodes) == cap(w.Nodes) || w.Nodes[:len(w.Nodes)+1][len(w.Nodes)] == nil {
 		w.Nodes = append(w.Nodes, &Node{})
@@ -64,7 +65,7 @@ func (w *World) addNode() *Node {
 	return n
 }
 
-// Emptied is the same map without its entries.
+// Emptied returns the same map without its entries, or a new map if m is nil.
 func Emptied[K comparable, V any](m map[K]V) map[K]V {
 	if m == nil {
 		return map[K]V{}

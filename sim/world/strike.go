@@ -7,15 +7,15 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// ruling is what a plan says of one strike instead of the draw.
+// ruling is the plan's decision about a strike, which replaces the draw.
 type ruling struct {
 	happens bool
-	asked   bool // its occasion came
+	asked   bool // the occasion of the strike came
 }
 
-// Strikes says whether a fault happens now, and counts it if it does. Every fault that is drawn on the fly goes through
-// here: this is what a plan can record, suppress and force. The draw that comes with it is for what the fault needs to
-// know besides; it is the same however the strike came about.
+// Strikes reports whether a fault happens now, and counts the fault if it does. Every fault that is drawn during the
+// run passes through Strikes, so that a plan can record, suppress and force strikes. The returned draw decides further
+// details of the fault. This draw is the same whether the strike was drawn or forced.
 func (w *World) Strikes(f plan.Fault, about plan.Subject, nth uint64) (draw.Of, bool) {
 	if w.Healed {
 		return 0, false
@@ -43,13 +43,13 @@ func (w *World) Strikes(f plan.Fault, about plan.Subject, nth uint64) (draw.Of, 
 	return d.Again(), true
 }
 
-// Struck is strikes for a fault that needs to know nothing besides.
+// Struck is like Strikes, for faults that have no further details.
 func (w *World) Struck(f plan.Fault, about plan.Subject, nth uint64) bool {
 	_, yes := w.Strikes(f, about, nth)
 	return yes
 }
 
-// rule takes the strikes that a plan decides.
+// rule records the strikes that a plan decides.
 func (w *World) rule(p *plan.Plan) {
 	if len(p.Strikes)+len(p.Spared) == 0 {
 		return
@@ -63,8 +63,7 @@ func (w *World) rule(p *plan.Plan) {
 	}
 }
 
-// Unused are the strikes of the plan for which there was no occasion, and the scheduled faults that found nothing to
-// strike.
+// Unused returns the strikes of the plan that had no occasion, and the scheduled faults that found nothing to strike.
 func (w *World) Unused() []string {
 	var left []string
 	planned := map[plan.Fault]uint64{}

@@ -8,8 +8,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Messages that nobody answers: to the proxy, and from receivers to senders the ends of offers.
+// One-way messages: to the proxy, and done messages of receivers to senders.
 
+// post carries out an [effects.Post].
 func (n *Node) post(w *World, e *effects.Post) {
 	c := w.ConnOf(uint64(e.Conn))
 	if c == nil || c.Client != n.ID || c.Life != n.Life || c.Closed || c.Channel.Order() != effects.OneWay {
@@ -30,7 +31,7 @@ func (n *Node) post(w *World, e *effects.Post) {
 	c.postNotice(w, n, e)
 }
 
-// takes says whether the transport takes what is posted on a connection, or how it refuses.
+// takes returns OK if the transport accepts a post on the connection, or the code with which it refuses.
 func (c *Conn) takes(w *World) effects.Code {
 	if c.Dead {
 		return effects.PeerLost
@@ -41,7 +42,7 @@ func (c *Conn) takes(w *World) effects.Code {
 	return effects.OK
 }
 
-// postNotice tells the proxy.
+// postNotice sends a message to the proxy.
 func (c *Conn) postNotice(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
 	request, missing, ok := w.System.Engine.Notice(w, n, e.Body, code == effects.OK)
@@ -53,15 +54,15 @@ func (c *Conn) postNotice(w *World, n *Node, e *effects.Post) {
 	if code == effects.OK {
 		x := Delivery{Kind: KindPosted, Node: plan.Nobody, A: uint64(n.ID), B: request, C: missing}
 		w.After(d.Again().Heavy(w.Setting.Net)+w.held(n.ID, plan.Proxy), x)
-		if again, yes := w.Strikes(plan.FaultDoubled, c.Name, c.Sent); yes { // As when the transport connects anew.
+		if again, yes := w.Strikes(plan.FaultDoubled, c.Name, c.Sent); yes { // As when the transport reconnects.
 			w.After(again.Span(0, effects.Second), x)
 		}
 	}
 }
 
-// postDone tells a sender that an offer has ended. The transport keeps the message while the
-// sender is down, finds it when it is there again, and loses what was under way when a
-// connection broke; nobody is told.
+// postDone sends a done message to a sender. The transport keeps the message while the sender is down, and finds the
+// sender when it is up again. postDone loses messages that are in flight when a connection breaks, without any
+// notification.
 func (c *Conn) postDone(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
 	if !w.System.Engine.Tell(w, n, e.Body, code == effects.OK) {
@@ -82,12 +83,12 @@ func (c *Conn) postDone(w *World, n *Node, e *effects.Post) {
 	}
 	body := w.System.Words.OnItsWay(w, n, plan.FaultCorruptRequest, c, ToServer, c.Sent, e.Body)
 	w.After(delay, Delivery{Kind: KindTold, Node: plan.Nobody, A: c.ID, Body: w.Body(body)})
-	if again, yes := w.Strikes(plan.FaultDoubled, c.Name, c.Sent); yes { // As when the transport connects anew.
+	if again, yes := w.Strikes(plan.FaultDoubled, c.Name, c.Sent); yes { // As when the transport reconnects.
 		w.After(delay+again.Span(0, effects.Second), Delivery{Kind: KindTold, Node: plan.Nobody, A: c.ID, Body: w.Body(body)})
 	}
 }
 
-// told is such a message at the sender, or where it waits for the sender to be up again.
+// told delivers a one-way message to its node, or keeps the message until the node is up again.
 func (w *World) told(d Delivery) {
 	c := w.Conns[d.A-1]
 	s := w.Nodes[c.Server]
@@ -98,7 +99,7 @@ func (w *World) told(d Delivery) {
 	w.ForNode(s, 0, Delivery{Kind: KindReceived, A: 1<<41 | d.A, B: uint64(c.Channel), Body: d.Body})
 }
 
-// tellMissed brings what waited for a node that is up again.
+// tellMissed delivers the messages that arrived while the node was down.
 func (s *Node) tellMissed(w *World) {
 	for _, d := range s.Missed {
 		w.After(s.draw(w, draw.Notice).Heavy(w.Setting.Net), d)
@@ -106,9 +107,8 @@ func (s *Node) tellMissed(w *World) {
 	s.Missed = s.Missed[:0]
 }
 
-// postOwn carries what nobody answers from or to a machine of a user's. What one of those posts comes in its order:
-// what is late makes wait what is behind it. What was under way when the transport connected anew is lost, or comes
-// twice.
+// postOwn sends a one-way message from or to a user's machine. The messages of a connection arrive in order: a late
+// message delays those after it. A message that is in flight when the transport reconnects is lost or arrives twice.
 func (c *Conn) postOwn(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
 	notice := !n.User && c.Channel == effects.ChannelProxy

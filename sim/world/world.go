@@ -1,12 +1,33 @@
-// Package world runs machines in one goroutine on virtual time: the queue of what happens, nodes and their
-// incarnations, clocks, control connections, data planes and the memory that they touch, faults, and the event log. It
-// is a driver as [effects.Machine] wants one. It knows no rank and no message: what runs in it says a [System], and
-// what is promised of it, the oracles of a run ([World.Panel]). A system sees all of its world and may
-// change it; what it must remember of a run it keeps beside it. What becomes of a node, a link, a transfer or a
-// connection is that one's own method, which is given the world.
+// Package world runs state machines in one goroutine on virtual time. It is a driver of [effects.Machine] and models
+// everything around the machines: the event queue, nodes and their incarnations, clocks, control connections, data
+// planes and the memory that they access, faults, and the event log.
 //
-// A system may rely on this: nothing happens but what the queue holds, one after the other; each effect that has a
-// completion gets it once, as package effects says; and the same plan gives the same event log.
+// The package knows neither ranks nor messages. A [System] determines which machines run, and the oracles of the run
+// ([World.Panel]) judge the promises. A system can see and change all of its world; it keeps its own records of a run
+// beside the world, in World.Side. Operations on a node, a link, a transfer or a connection are methods of that type,
+// which receive the world as an argument.
+//
+// A system may rely on the following:
+//
+//   - Nothing happens except the deliveries of the queue, one after the other.
+//   - Each effect that has a completion gets its completion exactly once, as package effects requires.
+//   - The same plan produces the same event log.
+//
+// A run has six phases ([World.Live]): faults strike; everything heals; the commands end (L1); new commands prove that
+// everything works again (L5); offers and leases expire, after which only ready chunks are left (S17, L2); every node
+// drains (L6).
+//
+// Example: a push on a fenced plane consists of these deliveries.
+//
+//  1. KindCommand passes the engine's command to the machine of the sender. After an exchange of messages the
+//     receiver's machine emits an [effects.Grant], and the sender's machine emits an [effects.Transfer].
+//  2. KindSubmit takes the transfer from the queue of the sender's driver, which reads the clock once more.
+//  3. KindAsk arrives at the receiver, which compares the transfer with the grant and claims the pages.
+//  4. KindCopy moves half a page, so there are two for each page. Before and after each page the receiver verifies that
+//     the source page is still what was announced. A crash or a revocation between two halves leaves a torn page, and
+//     the oracles verify that a torn page is never delivered.
+//  5. KindLanded reports the complete pages to the receiver's machine, which emits an [effects.Confirm].
+//  6. KindTransferDone reports the end of the transfer to the sender's machine.
 package world
 
 import (
@@ -17,14 +38,14 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// World is one run: nodes with their machines, clocks, networks, planes and memory, and what goes wrong with them. What
-// the machines are is the system's to know.
+// World is the state of a run: the nodes with their machines, clocks, networks, planes and memory, and the faults
+// that strike them. Only the system knows what the machines are.
 type World struct {
 	Seed      uint64       `snap:"skip"`
 	Source    *plan.Plan   `snap:"share"`
-	Setting   setting      `snap:"share"` // what the source says of all that
-	System    *System      `snap:"share"` // what runs here
-	Side      any          `snap:"share"` // the system's side of this run, which has the world in it
+	Setting   setting      `snap:"share"` // the parts of the plan that concern any system
+	System    *System      `snap:"share"` // the system that runs in this world
+	Side      any          `snap:"share"` // the system's own state of this run, which contains the world
 	Panel     oracle.Panel // the oracles of this run
 	Now       int64        `snap:"skip"`
 	Queue     Queue
@@ -32,19 +53,19 @@ type World struct {
 	Journal   journal                 `snap:"share"`
 	Result    Result                  `snap:"share"`
 	Failure   *Failure                `snap:"share"`
-	rulings   map[plan.Strike]*ruling `snap:"share"` // of the plan
+	rulings   map[plan.Strike]*ruling `snap:"share"` // the strikes that the plan decides
 	Recording bool                    `snap:"share"`
 	walls     []wall
-	hostile   bool     `snap:"share"`   // the plan has strangers that send changed messages
-	unread    bool     `snap:"scratch"` // the step's message gives a field twice, and that was not said
+	hostile   bool     `snap:"share"`   // the plan has hostile strangers, which send changed messages
+	unread    bool     `snap:"scratch"` // the step's message gives a field twice, not yet reported
 	Overheard [][]byte // messages that a stranger may change and send again
-	heard     int      // how many there ever were
+	heard     int      // number of messages overheard so far
 	Healed    bool
 	Careless  Carelessness
-	alone     []*Pool // of ranks that have failed alone, in order
+	alone     []*Pool // pools of the ranks that have failed alone, in order
 
-	Buffers map[effects.BufferID]*Pool `snap:"skip"` // by what machines call their memory
-	fills   uint32                     `snap:"skip"` // how often an engine stored something, in one go each
+	Buffers map[effects.BufferID]*Pool `snap:"skip"` // by the buffer id by which machines address the memory
+	fills   uint32                     `snap:"skip"` // number of fills; a fill is what an engine stores at once
 
 	Conns     []*Conn     `snap:"bag"`  // by id-1
 	Requests  []Request   `snap:"bag"`  // by id-1
@@ -55,29 +76,30 @@ type World struct {
 	bodies    `snap:"scratch"`
 	Stock     stock  `snap:"scratch"`
 	ProxyHost string `snap:"skip"`
-	Proxy     int32  `snap:"share"` // the node that hears what is told to it; plan.Proxy: the system
-	Engines   bool   `snap:"share"` // there are some who can be asked
+	Proxy     int32  `snap:"share"` // receives messages to the proxy; plan.Proxy: the system does
+	Engines   bool   `snap:"share"` // there are engines that can be notified on [ChannelDispatch]
 	Script    script `snap:"share"` // of a test; nil in runs
-	stillAt   int64  `snap:"skip"`  // the instant that stillSteps counts
+	stillAt   int64  `snap:"skip"`  // the instant at which still counts deliveries
 	still     int    `snap:"skip"`
 }
 
-// A script stands in for the machines: it takes the events that are theirs. Tests that
-// play the contract's scenarios have one.
+// A script takes the place of the machines and receives their events. It is used by tests that play the scenarios of
+// the contract.
 type script interface {
 	Told(n *Node, ev effects.Event)
 }
 
-// stillMax is how many deliveries may happen at one instant: more is a machine that
-// keeps itself busy without time passing.
+// stillMax is the maximum number of deliveries at one instant. A machine that exceeds it keeps itself busy without time
+// passing.
 const stillMax = 200_000
 
-// busyMax is how many steps of a node may follow each other with its deadline at once. A machine cuts what is much into
-// steps; each has an end. Time may pass between them, so stillMax does not see it.
+// busyMax is the maximum number of consecutive steps of a node after which its deadline is immediate. A machine divides
+// large work into steps, but the work must end. Time may pass between these steps, so stillMax does not detect this
+// case.
 const busyMax = 1_000
 
-// Begin makes a world that is empty ready for a plan, in which a system runs, whose side of it is given, too. What
-// coverage its result has may be used again.
+// Begin prepares an empty world for a plan. Of is the system that runs in the world, and side is the system's own state
+// of the run. The memory of the coverage in w.Result is used again.
 func (w *World) Begin(p *plan.Plan, of *System, side any) {
 	w.System, w.Side, w.Setting = of, side, conditionsOf(p)
 	w.Seed, w.Source, w.ProxyHost = p.Seed, p, "proxy"
@@ -87,7 +109,7 @@ func (w *World) Begin(p *plan.Plan, of *System, side any) {
 	w.rule(p)
 }
 
-// Populate starts the nodes of the plan.
+// Populate creates and starts the given number of nodes.
 func (w *World) Populate(nodes int) error {
 	p := w.Source
 	for i := range nodes {
@@ -105,18 +127,19 @@ func (w *World) Populate(nodes int) error {
 	return nil
 }
 
-// NewFill numbers what one engine stores in one go.
+// NewFill returns the number of a new fill, which is what an engine stores at once.
 func (w *World) NewFill() uint32 { w.fills++; return w.fills }
 
+// After queues x to happen after d.
 func (w *World) After(d effects.Duration, x Delivery) { w.Queue.Push(w.Now+int64(d), x) }
 
-// ForNode queues x for this life of n.
+// ForNode queues x for the present incarnation of n.
 func (w *World) ForNode(n *Node, d effects.Duration, x Delivery) {
 	x.Node, x.Life = n.ID, n.Life
 	w.After(d, x)
 }
 
-// inOrder queues a completion of n's data plane; they never overtake each other.
+// inOrder queues a completion of n's data plane. Completions of the same node never overtake each other.
 func (n *Node) inOrder(w *World, d effects.Duration, x Delivery) {
 	at := max(w.Now+int64(d), n.planeAt)
 	n.planeAt = at
@@ -124,7 +147,7 @@ func (n *Node) inOrder(w *World, d effects.Duration, x Delivery) {
 	w.Queue.Push(at, x)
 }
 
-// RunUntil delivers everything up to an instant, or until done says so.
+// RunUntil carries out all deliveries up to an instant, or until done returns true.
 func (w *World) RunUntil(end int64, done func() bool) {
 	for w.Failure == nil && w.Queue.Len() > 0 && w.Queue.Next() <= end {
 		if done != nil && done() {
@@ -151,6 +174,8 @@ func (w *World) RunUntil(end int64, done func() bool) {
 	}
 }
 
+// Deliver carries out a delivery. Deliver discards deliveries for an incarnation that has ended and stores those for a
+// frozen process in the node's backlog.
 func (w *World) Deliver(d Delivery) {
 	if d.Node >= 0 {
 		n := w.Nodes[d.Node]
@@ -174,7 +199,7 @@ func (w *World) Deliver(d Delivery) {
 	w.act(d)
 }
 
-// act does what is no event of a machine.
+// act carries out a delivery that is not an event of a machine.
 func (w *World) act(d Delivery) {
 	switch d.Kind {
 	case KindArrive:
@@ -242,7 +267,7 @@ func (w *World) act(d Delivery) {
 	}
 }
 
-// step gives n's machine one event and carries out what it wants.
+// step passes an event to n's machine and carries out the effects of the step.
 func (n *Node) step(w *World, k Kind, ev effects.Event) {
 	if w.Script != nil {
 		w.Script.Told(n, ev)
@@ -285,11 +310,13 @@ func (n *Node) step(w *World, k Kind, ev effects.Event) {
 	}
 }
 
-// idleEvery is after how many steps of a run a machine that says that it has no more to do now is taken at its word.
+// idleEvery is the number of steps of a run after which one machine that reports no immediate work is verified by an
+// additional tick.
 const idleEvery = 4
 
-// idle ticks n's machine once more, at the same instant: a tick that nobody needs is allowed at any time, and who has
-// no more work does nothing for it. So nothing that could be done now waits for the next event, whatever that is about.
+// idle ticks n's machine once more at the same instant. An unnecessary tick is always allowed, and a machine without
+// immediate work must do nothing in it. This verifies that no work that is possible now waits for an unrelated event
+// (L2).
 func idle(w *World, n *Node) {
 	if n.Busy || n.User || w.Seed >= draw.RestlessSeed || w.Result.Steps%idleEvery != 0 || w.Failure != nil {
 		return
@@ -303,7 +330,7 @@ func idle(w *World, n *Node) {
 	out.Reset()
 }
 
-// noteBusy notes whether n's machine has work left of this very instant.
+// noteBusy records whether n's machine has more work at this instant.
 func (n *Node) noteBusy(w *World) {
 	t, ok := n.Machine.Deadline()
 	if n.Busy = ok && t <= w.Clock(n); !n.Busy {
@@ -315,15 +342,15 @@ func (n *Node) noteBusy(w *World) {
 	}
 }
 
-// Tick keeps one tick outstanding for the machine's deadline, or one that is earlier: then the machine is ticked
-// without need, which it must bear.
+// Tick keeps one tick outstanding for the machine's deadline. The outstanding tick may be earlier than the deadline;
+// the machine must tolerate such an unnecessary tick.
 func (w *World) Tick(n *Node) {
 	t, ok := n.Machine.Deadline()
 	if !ok {
 		return
 	}
 	if n.TickAt != 0 && (n.TickAt <= w.Now || n.Shows(n.TickAt-1) < t) {
-		return // It comes no later than it must.
+		return // The outstanding tick comes no later than the deadline.
 	}
 	at := max(n.When(t), w.Now)
 	late := effects.Duration(0)
@@ -335,10 +362,10 @@ func (w *World) Tick(n *Node) {
 	w.ForNode(n, effects.Duration(n.TickAt-w.Now), Delivery{Kind: KindTick, A: n.TickGen})
 }
 
-// bodies are the memory of messages that nobody reads any more.
+// bodies holds the memory of messages that are no longer read.
 type bodies struct{ spare [][]byte }
 
-// Body is a copy of a message, until Recycle.
+// Body returns a copy of a message, which is valid until it is passed to Recycle.
 func (x *bodies) Body(b []byte) []byte {
 	if n := len(x.spare); n > 0 {
 		s := x.spare[n-1]
@@ -348,7 +375,7 @@ func (x *bodies) Body(b []byte) []byte {
 	return append(make([]byte, 0, max(512, len(b))), b...)
 }
 
-// Recycle overwrites a body that was borrowed for one step, to expose who kept it.
+// Recycle overwrites a body that was borrowed for one step, which exposes machines that kept a reference to it.
 func (x *bodies) Recycle(b []byte) {
 	if b == nil {
 		return
