@@ -4,8 +4,8 @@ import "github.com/kvferry/kvferry/effects"
 
 // A push may assemble a page from several source pages, each of which holds a layer of a chunk. A layer has the stamps
 // of its chunk, with the number of the layer in the lowest digits of the fill (LayerOf). The assembled page has the
-// stamps of the chunk. If the layers are not the layers of the same chunk in order, the assembled page has the stamps of foreign
-// content.
+// stamps of the chunk. If the layers are not the layers of the same chunk in order, the assembled page has the stamps
+// of foreign content.
 
 // layersMost is the number of layers that a fill can distinguish.
 const layersMost = 32
