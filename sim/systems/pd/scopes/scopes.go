@@ -1,11 +1,11 @@
 // Package scopes defines prefill and decode worlds that are so small that the explorer (package explore) can try
 // every order of events in them. [All] returns the scopes, with their names and descriptions, and [Plan] converts a
-// scope into a plan that the simulator can run. A caller may rely on names being stable in meaning: a scope states
-// its jobs, and how many faults of which kinds may happen.
+// scope into a plan that the simulator can run. A scope states its jobs, how many faults may happen and of which
+// kinds. Everything else has the smallest bounds that the scope allows, so that the number of states stays small.
 //
 // Example: the scope "push-cut" has one job with one chunk, and one fault that breaks a connection or a link. Plan
-// gives it one sender, one receiver and one page each; the explorer then breaks the connection at every possible
-// point of the transfer.
+// gives the scope one sender, one receiver and one page at each of them; the explorer then breaks the connection at
+// every point of the transfer.
 package scopes
 
 import (
