@@ -152,6 +152,7 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 	}
 }
 
+// returnTo handles the return of a command's memory to the engine. The command's outcome must have held the memory.
 func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	c := w.CommandOf(n, e.Ticket)
 	if c == nil || !c.Over || !c.Held {

@@ -119,7 +119,7 @@ func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, whic
 		}
 	case conflictRole:
 		if n.Receives() {
-			return // The node has no role that it lacks.
+			return // The node has both roles.
 		}
 		x.Body = &ops.Get{Keys: w.Jobs[c.Job].Keys}
 	}
@@ -250,6 +250,7 @@ func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	}
 }
 
+// drain gives n's machine a Drain with the given patience.
 func drain(w *Cluster, n *world.Node, patience effects.Duration) {
 	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
 }
@@ -299,8 +300,8 @@ func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// again draws whether an engine drains a node again, with more patience, after a drain that expired. It reports
-// whether it does.
+// again draws whether an engine drains a node again, with more patience, after a drain that expired. The result is true
+// if the engine does.
 func (c *Command) again(w *Cluster, n *world.Node) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 5)
 	if !d.Permille(500) {

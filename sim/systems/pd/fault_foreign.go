@@ -68,6 +68,7 @@ func (x *encoders) once(w *Cluster, s scribe, about plan.Subject, nth uint64, bo
 // formsOf draws the forms in which an encoder differs from ours.
 func formsOf(d draw.Of) foreign.Forms { return 1 + foreign.Forms(d.Below(uint64(foreign.All))) }
 
+// mixed combines a draw with the subject and the number of a message.
 func mixed(d draw.Of, about plan.Subject, nth uint64) draw.Of {
 	return draw.Of(draw.Mix(draw.Mix(uint64(d), uint64(about)), nth))
 }

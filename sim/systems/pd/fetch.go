@@ -83,6 +83,7 @@ func (j *Job) givesUp(w *Cluster, n *world.Node, c *Command) bool {
 	return d.Again().Permille(700)
 }
 
+// abandon makes the engine of n abandon the job's request.
 func (j *Job) abandon(w *Cluster, n *world.Node) {
 	w.Give(n, Command{Want: plan.WantAbandon, Job: j.Place, Body: &engine.Abandon{Request: j.Name}}, 0)
 	j.abandonOthers(w, n)

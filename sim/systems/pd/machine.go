@@ -11,6 +11,7 @@ import (
 // The functions of this file are the only access to a rank's machine besides its steps and its deadline. The oracles,
 // checks and faults of the simulation use them.
 
+// rankOf returns the machine of a node that is a rank.
 func rankOf(n *world.Node) *rank.Rank { return n.Machine.(*rank.Rank) }
 
 // ReadyAt returns the page in which n's machine has the chunk with the given key, and whether the chunk is ready.

@@ -5,7 +5,7 @@ import "github.com/kvferry/kvferry/protocol"
 // The functions of this file tell the simulated network about messages: how to damage them, and how to interpret
 // them.
 
-// wrongAnswer returns a reply that does not belong to any request on a channel that begins with a handshake.
+// wrongAnswer returns a reply of another kind than the request asks for, on a channel that begins with a handshake.
 func wrongAnswer() []byte { return (&protocol.HixlReadyResponse{}).Append(nil) }
 
 // goodRequest returns an allocation request as receivers get it. Noise uses it with the end cut off.

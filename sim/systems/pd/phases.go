@@ -139,7 +139,7 @@ func (j *Job) goesTo(w *Cluster) {
 	}
 }
 
-// Probes reports whether the job was created after healing, so that it must succeed.
+// Probes reports whether the job was created after healing. Such a job must succeed.
 func (j *Job) Probes() bool { return j.probe }
 
 // sluggish reports whether the delays of the world itself are too long for its deadlines: a fetch of one chunk can

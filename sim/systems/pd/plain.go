@@ -25,6 +25,7 @@ type plainSender struct {
 	writing int    // number of stores of the batch that have not landed
 }
 
+// plainStage is the step of its protocol that a plain sender has reached.
 type plainStage uint8
 
 const (
@@ -71,6 +72,7 @@ func (s *plainSender) say(w *Cluster, j *Job, channel effects.Channel, body []by
 		Body: w.Body(w.encoders.once(w, scribePlain, s.name(j), 0, body))})
 }
 
+// start sends the first message of the handshake.
 func (s *plainSender) start(w *Cluster, j *Job) {
 	m := protocol.HixlInitRequest{LocalID: []byte("plain:1"), EngineID: []byte("plain:1")}
 	s.say(w, j, effects.ChannelInit, m.Append(nil))

@@ -12,7 +12,7 @@ import (
 // A plainReader is a receiver that speaks LMCache's protocol without our extensions. It shakes hands, receives offers
 // of chunks, reads the chunks with its own hardware, replies, and sends a done message. It has no leases, so pages
 // that are lent to it stay lent until its done message arrives or until the mapping through which it reads is gone
-// (rule M5). It is not a node: the simulation runs it beside the nodes.
+// (rule M5). A plain reader is not a node: the simulation runs the reader beside the nodes.
 type plainReader struct {
 	pool  world.Pool      // target of the links that lead to the reader
 	node  world.Node      // nominal owner of the pool
@@ -44,7 +44,7 @@ type plainRead struct {
 	step  int     // index of the half page that is loaded next
 }
 
-// asked replies to a request, or queues it if it is an offer.
+// asked replies to a request, or queues an offer.
 func (r *plainReader) asked(w *Cluster, c *world.Conn, corr effects.Corr, body []byte) {
 	answer := func(b []byte) { r.answer(w, c, corr, b) }
 	tag, err := protocol.PeekTag(body, &WireLimits)

@@ -97,6 +97,7 @@ func (w *Cluster) Count(n *world.Node, k world.Kind, ev effects.Event) {
 	w.Result.Coverage.Hit(pointStep + coverage.Point(situationOf(n, w.Clock(n), ev))*eventKinds + at)
 }
 
+// outcome counts the outcome of a command of the kind x.
 func outcome(r *world.Result, x plan.Want, c effects.Code) {
 	r.Coverage.Hit(pointOutcome + coverage.Point(x)*effects.CodeCount + coverage.Point(c))
 }

@@ -29,7 +29,7 @@ type Job struct {
 	shared    bool      // its parts use the pages of one reserve
 	Take      bool      // its reader takes pages with a Get where others fetch
 	prefix    int       // the reader fetches this many first chunks separately; 0: it fetches all at once
-	gather    bool      // no node sends the job; its reader requests the chunks
+	gather    bool      // no node sends the job; the reader requests chunks that other requests brought
 	Said      plan.Said `snap:"share"` // words of the flows that the job belongs to
 	Layers    int       // pages per chunk, with a key for each layer; 0: one page per chunk
 	Together  int       // number of the sender's pages that make up one chunk; 0: a chunk is one page
@@ -52,6 +52,7 @@ type Job struct {
 	served      bool         // the reader received the whole job
 }
 
+// Batch is a range of a job's keys that is reserved and put together.
 type Batch struct {
 	From, To int // range of the job's keys
 	Reserve  effects.Ticket
@@ -94,6 +95,7 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 	}
 }
 
+// AppendNumber appends the decimal digits of n, which must not be negative, to b.
 func AppendNumber(b []byte, n int) []byte {
 	if n >= 10 {
 		b = AppendNumber(b, n/10)
@@ -101,6 +103,7 @@ func AppendNumber(b []byte, n int) []byte {
 	return append(b, byte('0'+n%10))
 }
 
+// addKey adds the chunk with the given key number to the job.
 func (j *Job) addKey(w *Cluster, id uint32) {
 	j.Keys = append(j.Keys, w.Keys.make(id, &w.Stock.Bytes))
 	j.Ids = append(j.Ids, id)
@@ -160,6 +163,7 @@ func (j *Job) Reader() int32 {
 	return j.Receiver
 }
 
+// cut divides the job's keys into batches of the given size.
 func (j *Job) cut(size int) {
 	for from := 0; from < len(j.Keys); from += size {
 		j.Batches = append(j.Batches, Batch{From: from, To: min(from+size, len(j.Keys))})
@@ -190,6 +194,7 @@ func (j *Job) start(w *Cluster) {
 	}
 }
 
+// reserve gives the Reserve for the pages of batch b.
 func (j *Job) reserve(w *Cluster, n *world.Node, b int) {
 	count := uint32(j.Batches[b].To - j.Batches[b].From)
 	if j.shared {
@@ -211,6 +216,7 @@ func (w *Cluster) MaybeAbort(n *world.Node, t effects.Ticket) {
 	}
 }
 
+// GiveAbort gives an Abort for the command t to n's machine.
 func (w *Cluster) GiveAbort(n *world.Node, t effects.Ticket) {
 	w.Give(n, Command{Want: plan.WantAbort, Target: t, Body: &ops.Abort{Target: t}}, 0)
 }
@@ -255,6 +261,7 @@ func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 		world.Delivery{Kind: world.KindFilled, A: uint64(c.Job), B: uint64(c.Batch)})
 }
 
+// reserveAgain schedules another Reserve for batch b after a drawn delay.
 func (j *Job) reserveAgain(w *Cluster, n *world.Node, b int) {
 	j.Batches[b].Reserve = 0
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request)<<8|uint64(b), 2)

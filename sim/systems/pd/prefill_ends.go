@@ -11,6 +11,7 @@ import (
 
 // This file contains the end of puts and the return of their pages.
 
+// putEnded handles the outcome of a put. Unless the outcome holds the put's memory, putReturned follows at once.
 func (c *Command) putEnded(w *Cluster, n *world.Node, e *effects.Deliver) {
 	OnPutEnded.Report(&w.Panel, n.ID, PutEnded{n, e, c})
 	j := &w.Jobs[c.Job]
@@ -76,7 +77,7 @@ func (w *Cluster) Release(n *world.Node, reserve effects.Ticket) {
 	w.Commands[reserve-1].release(w, n, reserve, w.bodies.releases.One(ops.Release{Reserved: reserve}))
 }
 
-// release gives back the pages that the command obtained. Sometimes it does so twice, as a fault.
+// release gives back the pages that the command obtained. FaultAgain makes the engine release them twice.
 func (c *Command) release(w *Cluster, n *world.Node, t effects.Ticket, body effects.CommandBody) {
 	kind := plan.WantRelease
 	if _, got := body.(*ops.Unpin); got {

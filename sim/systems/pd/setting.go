@@ -24,11 +24,13 @@ type Setting struct {
 	layers   uint32 // number of layers of a chunk; 0 if layers have no keys
 }
 
+// tokensPerChunk is the number of tokens of a full chunk: each token is one part of a page.
 const tokensPerChunk = world.Parts
 
 // WireLimits are the limits with which the simulator itself decodes messages. They are never changed.
 var WireLimits = protocol.DefaultLimits()
 
+// simLayout returns the layout of the simulated KV cache with the given hidden size.
 func simLayout(hidden uint32) protocol.Layout {
 	return protocol.Layout{
 		Format: protocol.FormatKV2LTD,

@@ -227,6 +227,8 @@ func (w *Cluster) grantsAt(who protocol.UUID, ids ...uint64) []oracle.Grant {
 	return nil
 }
 
+// alloc adds the chunks, the request and the grants that an allocation request names, and says whether the message is
+// a commit or an abort.
 func (w *Cluster) alloc(d *story.Message, m *protocol.AllocRequest) {
 	w.about(d, m.Keys, m.Ext.Request)
 	switch {

@@ -25,7 +25,7 @@ type Word struct {
 
 // Said is a decoded message. Its names may be changed before Write encodes it again.
 type Said struct {
-	From, To *protocol.UUID // nil: the message names no sender and receiver, so it is attributed to none
+	From, To *protocol.UUID // nil: the message names no sender and receiver, so no party is its author
 	Write    func() []byte
 }
 
@@ -49,6 +49,7 @@ func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 	return s, true
 }
 
+// readOffer reads an offer of chunks.
 func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.PullReadyNotif
 	if !protocol.MayBe(b, protocol.TagPullReadyNotif, &WireLimits) || m.Decode(b, &WireLimits) != nil {
@@ -76,7 +77,8 @@ func readDone(b []byte, _ draw.Of) (s Said, ok bool) {
 	return s, true
 }
 
-// readRenewal reads a request that renews leases. Sometimes it turns the renewed leases into ended ones.
+// readRenewal reads a request that renews leases. In some draws, readRenewal changes the
+// message so that it reports all of these leases as done.
 func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
 	var m protocol.RenewRequest
 	if !protocol.MayBe(b, protocol.TagRenewRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {

@@ -32,6 +32,7 @@ type bodies struct {
 	unpins   world.Arena[ops.Unpin]
 }
 
+// reset makes the memory of all bodies free for the next run.
 func (s *bodies) reset() {
 	s.reserves.Reset()
 	s.puts.Reset()
@@ -67,6 +68,7 @@ func (w *Work) addJob() *Job {
 	return j
 }
 
+// NewJob adds a job with the given request number, sender and receiver, and without chunks.
 func (w *Work) NewJob(request uint32, from, to int32) *Job {
 	j := w.addJob()
 	j.Name = AppendNumber(append(j.Name, 'r'), int(request))
@@ -100,6 +102,7 @@ func (w *Work) AddCommand(c Command) effects.Ticket {
 	return t
 }
 
+// CommandOf returns the command with ticket t if the present incarnation of n received it, and nil otherwise.
 func (w *Work) CommandOf(n *world.Node, t effects.Ticket) *Command {
 	if t == 0 || uint64(t) > uint64(len(w.Commands)) {
 		return nil
