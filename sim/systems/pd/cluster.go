@@ -72,7 +72,7 @@ func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows Flows) {
 	w.Keys.room(int(w.Plan.keys) + w.Plan.probesMax())
 }
 
-// Clear empties a cluster whose run has ended, and keeps its memory for the next run.
+// Clear empties a cluster after the end of a run, and keeps the memory for the next run.
 func (w *Cluster) Clear() {
 	w.Retire()
 	*w = Cluster{

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Command is one command that an engine gave. Its ticket is its index in Work.Commands plus one.
+// Command is one command that an engine gave. The ticket of a command is its index in Work.Commands plus one.
 type Command struct {
 	Body     effects.CommandBody
 	Want     plan.Want
@@ -21,22 +21,23 @@ type Command struct {
 	// time by which the Deliver must have arrived, counted from when the machine received the command
 	Due      int64  `snap:"instant"`
 	frozen   int64  // how long the node had been frozen when the machine received the command, in nanoseconds
-	Step     uint64 `snap:"skip"` // the step of the machine in which it received the command
+	Step     uint64 `snap:"skip"` // the step in which the machine received the command
 	Over     bool   // the outcome was delivered, or the node died
 	Outcome  int64  // time of the delivery of the outcome
 	Returned bool   // the memory was returned before the outcome
 	Held     bool   // the outcome held the memory, and a Return is outstanding
 	Attached bool   // the command is from an engine in a process of its own; its flow handles what follows
-	Joined   bool   // for a put: the machine accepted it and reported its end
+	Joined   bool   // for a put: the machine accepted the put and reported that the put has ended
 	Code     effects.Code
 	Count    uint32
 	Pages    []effects.Page
 	Released bool
 	Stored   int // for a Reserve: number of its pages that a cache has taken over
 	Device   world.Device
-	// for a fetch: index of its first chunk in the job (Count gives the number); for a Get: the next chunk
+	// for a fetch: index in the job of the first chunk (Count gives the number of chunks); for a Get: index of the
+	// first chunk that is not ready
 	From  int
-	Hoped bool // for a Get: a sender kept the chunk at From for it, after the newest step
+	Hoped bool // for a Get: after the newest step, a sender kept an offer of the chunk at From
 	Asked asked
 	Lent  effects.GrantID // for a put: the newest grant under which its pages were offered
 }

@@ -102,7 +102,7 @@ func (j *Job) abandonOthers(w *Cluster, n *world.Node) {
 	}
 }
 
-// got handles the outcome of a Get. The engine reads the pages at once, and again before it releases them: their
+// got handles the outcome of a Get. The engine reads the pages at once, and again before their release: the
 // content must not change while they are pinned.
 func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
@@ -134,7 +134,7 @@ func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 func (c *Command) letGo(w *Cluster, t effects.Ticket) {
 	n := w.Nodes[c.Node]
 	if c.Released {
-		return // The engine released the pages by mistake, before it received them.
+		return // The engine released the pages by mistake, before the outcome arrived.
 	}
 	OnRead.Report(&w.Panel, n.ID, Read{n, &w.Jobs[c.Job], c.Pages})
 	if w.Failure != nil {
@@ -143,7 +143,7 @@ func (c *Command) letGo(w *Cluster, t effects.Ticket) {
 	c.release(w, n, t, w.bodies.unpins.One(engine.Unpin{Got: t}))
 }
 
-// hoarded returns how much longer than other engines an engine keeps the pages of a command; it is 0 unless
+// hoarded returns how much longer than other engines an engine keeps the pages of a command; the result is 0 unless
 // FaultHoard strikes.
 func (c *Command) hoarded(w *Cluster) effects.Duration {
 	d, _ := w.Strikes(plan.FaultHoard, c.Name, 0)

@@ -54,7 +54,8 @@ func (w *Cluster) Fetches(d *world.Delivery) {
 		Wait: Its(n).Cfg.GetWaitMax}}, Its(n).Cfg.GetWaitMax)
 }
 
-// Abortable returns the node whose engine may abort the command t, or plan.Nobody if the command cannot be aborted.
+// Abortable returns the node with the engine that may abort the command t, or plan.Nobody if the command cannot be
+// aborted.
 func (w *Cluster) Abortable(t effects.Ticket) int32 {
 	c := &w.Commands[t-1]
 	of := w.Flows.of(c)

@@ -18,13 +18,13 @@ import (
 
 // The kinds of conflicting commands. A draw chooses one of the kinds below conflictKinds.
 const (
-	conflictEarly   = iota // release of a reserve whose put is still in flight
+	conflictEarly   = iota // release of a reserve while the put of its pages is in flight
 	conflictUnknown        // abort of a ticket that never existed
 	conflictStale          // put of pages with a generation that is not theirs
 	conflictEmpty          // put without keys and pages
 	conflictRole           // command of a role that the node does not have
-	conflictEnded          // another put for a request whose last batch was put
-	conflictLate           // put for another request, all of whose batches have ended
+	conflictEnded          // another put for a request after the put of its last batch
+	conflictLate           // put for another request after the end of all batches of that request
 	conflictKinds
 	conflictWaiting // release of a Get or a Reserve that has not delivered yet
 	conflictBetween // put between the parts of a call, with more parts of its own than there is ever space for
@@ -48,7 +48,7 @@ func (c *Command) maybeBetween(w *Cluster, n *world.Node, first effects.Ticket) 
 	}
 }
 
-// maybeWaiting draws whether an engine gives back the result of a Get or a Reserve that may not have delivered it
+// maybeWaiting draws whether an engine gives back the result of a Get or a Reserve that has perhaps not delivered
 // yet.
 func (c *Command) maybeWaiting(w *Cluster, n *world.Node, t effects.Ticket) {
 	if w.Seed >= draw.RestlessSeed {
@@ -300,8 +300,8 @@ func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// again draws whether an engine drains a node again, with more patience, after a drain that expired. The result is true
-// if the engine does.
+// again draws whether an engine drains a node again, with more patience, after a drain that expired. The result is
+// true if the engine does.
 func (c *Command) again(w *Cluster, n *world.Node) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 5)
 	if !d.Permille(500) {

@@ -11,10 +11,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A peer's encoder may differ from ours: it writes the same messages in other bytes, in any of the forms that msgpack
-// allows. Each node in Topology.Foreign has an encoder of its own in each incarnation, and FaultForeign makes single
-// messages of any sender use other forms. The forms have no meaning, so no machine may behave differently because of
-// them: a run with such messages is repeated without them, and both runs must be equal except for these bytes (S26).
+// A peer's encoder may differ from ours: the peer writes the same messages in different bytes, in any of the forms
+// that msgpack allows. Each node in Topology.Foreign has an encoder of its own in each incarnation, and FaultForeign
+// makes single messages of any sender use other forms. The forms have no meaning, so no machine may behave
+// differently because of them: a run with such messages is repeated without them, and both runs must be equal except
+// for these bytes (S26).
 
 // A scribe is the kind of party that writes a message. Messages of foreign encoders are counted by scribe.
 type scribe int

@@ -119,8 +119,8 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// scatters passes a Scatter effect to the flow whose engines run in processes of their own, which hands over the
-// chunks of the fetch. It returns false if the fetch is from an engine inside the node.
+// scatters passes a Scatter effect to the flow for engines in processes of their own; the flow hands over the chunks
+// of the fetch. The result is false if the fetch is from an engine inside the node.
 func scatters(w *Cluster, n *world.Node, e *effects.Scatter) bool {
 	c := w.CommandOf(n, e.Ticket)
 	if !c.Attached {

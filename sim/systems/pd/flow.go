@@ -141,8 +141,8 @@ func (all Flows) owner(j *Job) *Flow {
 	return nil
 }
 
-// attaching returns the flow whose engines, in processes of their own, work on the job. It returns nil if engines
-// inside the nodes do.
+// attaching returns the flow that runs the job's engines in processes of their own, or nil if the engines are inside
+// the nodes.
 func (all Flows) attaching(j *Job) *Flow {
 	for _, f := range all {
 		if f.Act != nil && j.Said[f.Word] {
@@ -181,7 +181,7 @@ func (all Flows) alone() *Flow {
 	return nil
 }
 
-// Layers returns the number of pages of a chunk whose layers have pages of their own, or 0 if layers have none.
+// Layers returns the number of pages of a chunk if each layer has pages of its own, and 0 otherwise.
 func (all Flows) Layers(p *plan.Plan) int {
 	for _, f := range all {
 		if f.Layers != nil {

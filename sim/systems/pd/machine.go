@@ -17,7 +17,7 @@ func rankOf(n *world.Node) *rank.Rank { return n.Machine.(*rank.Rank) }
 // ReadyAt returns the page in which n's machine has the chunk with the given key, and whether the chunk is ready.
 func ReadyAt(n *world.Node, key []byte) (effects.Page, bool) { return rankOf(n).Ready(key) }
 
-// Hopes reports whether n's machine considers that the chunk of a key may still arrive.
+// Hopes reports whether the chunk of a key is readable at n, or may become readable according to n's machine.
 func Hopes(n *world.Node, key []byte) bool { return rankOf(n).Hope(key) }
 
 // Fetching reports whether n's machine has begun a fetch. At the beginning of a fetch the machine knows the location

@@ -10,7 +10,8 @@ import (
 // An incarnation uses a separate name for each of its peers. Only the two of them know that name. Strangers know what
 // any node can learn: the public names of the incarnations that are running.
 
-// LifeOf returns the node whose present incarnation uses the given name towards some peer, or nil if there is none.
+// LifeOf returns the node that in its present incarnation uses the given name towards some peer, or nil if there is
+// none.
 func (w *Cluster) LifeOf(name effects.Incarnation) *world.Node {
 	for _, n := range w.Nodes[:w.Ranks] {
 		if n.Up && IsNameOf(n, name) {
@@ -33,8 +34,8 @@ func Believes(n *world.Node, peer, us effects.Incarnation) bool {
 	return IsNameOf(n, us) && nameFor(n, peer) == us
 }
 
-// nameFor returns the name that this incarnation of n uses towards a caller. The name costs two hashes, so it is
-// computed once for each caller.
+// nameFor returns the name that this incarnation of n uses towards a caller. The name costs two hashes, so the result
+// is stored for each caller.
 func nameFor(n *world.Node, peer effects.Incarnation) effects.Incarnation {
 	names := Its(n).callers
 	name, made := names[peer]
@@ -46,7 +47,7 @@ func nameFor(n *world.Node, peer effects.Incarnation) effects.Incarnation {
 }
 
 // nameTo returns the name that this incarnation of n uses towards a node that it calls. The name costs two hashes and
-// is needed for each message, so it is computed once.
+// is needed for each message, so the result is stored.
 func nameTo(n *world.Node, to int32) effects.Incarnation {
 	for len(Its(n).names) <= int(to) {
 		Its(n).names = append(Its(n).names, effects.Incarnation{})

@@ -164,6 +164,6 @@ const probeTries = 6
 // probesMax returns the largest possible number of probes.
 func (s *Setting) probesMax() int { return s.Senders * s.Receivers * probeTries }
 
-// forgotten is longer than a sender keeps requests whose last batch never arrived. Until then, a full table of such
-// requests refuses new ones.
+// forgotten is longer than a sender keeps a request after the request's last batch failed to arrive. Until then, a
+// full table of such requests refuses new ones.
 const forgotten = 70 * effects.Second

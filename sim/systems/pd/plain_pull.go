@@ -7,8 +7,8 @@ import (
 )
 
 // A plain sender in pull mode offers its chunks with LMCache's messages only. Nothing ties such an offer to an
-// incarnation of the sender or to a time, so the receiver must refuse the offer, and nothing of it may ever be read
-// (rule M5).
+// incarnation of the sender or to a time, so the receiver must refuse the offer, and no page of the offer may ever be
+// read (rule M5).
 
 // offer offers the chunks of the next batch.
 func (s *plainSender) offer(w *Cluster, j *Job, b *Batch) {

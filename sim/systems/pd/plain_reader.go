@@ -153,7 +153,7 @@ func (r *plainReader) loaded(w *Cluster, i int) {
 	k := x.step / 2
 	x.step++
 	if !x.owner.Mapped() || x.loan == nil || x.loan.Gone {
-		r.answer(w, x.conn, x.corr, nil) // An error of the reader's own, about which it sends nothing more.
+		r.answer(w, x.conn, x.corr, nil) // An error of the reader's own, about which the reader sends nothing more.
 		r.busy = false
 		r.next(w)
 		return

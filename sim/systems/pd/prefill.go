@@ -25,17 +25,17 @@ type Job struct {
 	early     bool
 	PlainTo   bool
 	plain     plainSender
-	Whole     bool      // its puts are the parts of one call
-	shared    bool      // its parts use the pages of one reserve
-	Take      bool      // its reader takes pages with a Get where others fetch
-	prefix    int       // the reader fetches this many first chunks separately; 0: it fetches all at once
+	Whole     bool      // the job's puts are the parts of a single call
+	shared    bool      // all parts use the pages of a single reserve
+	Take      bool      // the reader gets pages with a Get where readers normally fetch
+	prefix    int       // the reader fetches this many first chunks separately; 0: all at once
 	gather    bool      // no node sends the job; the reader requests chunks that other requests brought
 	Said      plan.Said `snap:"share"` // words of the flows that the job belongs to
 	Layers    int       // pages per chunk, with a key for each layer; 0: one page per chunk
 	Together  int       // number of the sender's pages that make up one chunk; 0: a chunk is one page
 	Chunks    []uint32  `snap:"share"` // with Layers: the plan's numbers of the chunks
 	ChunkKeys [][]byte  `snap:"share"` // with Layers: the keys of the chunks
-	probe     bool      // created after healing; it must succeed
+	probe     bool      // created after healing; must succeed
 	Life      uint32    // incarnation of the sender that works on the job
 	begun     bool
 	Told      int                // number of notifications that this incarnation sent to the proxy
@@ -281,7 +281,7 @@ func (c *Command) fill(w *Cluster, n *world.Node, b Batch, half int) {
 	}
 }
 
-// filled gives the put of a batch whose pages are filled, and begins with the next batch.
+// filled gives the put of a batch after all its pages are filled, and begins with the next batch.
 func (j *Job) filled(w *Cluster, bi int) {
 	n := w.Nodes[j.Sender]
 	b := &j.Batches[bi]
@@ -291,7 +291,7 @@ func (j *Job) filled(w *Cluster, bi int) {
 	}
 	c := &w.Commands[b.Reserve-1]
 	if c.Released {
-		return // The engine released the pages by mistake, before it received them.
+		return // The engine released the pages by mistake, before the outcome arrived.
 	}
 	c.fill(w, n, j.reserving(bi), 1)
 	last := bi+1 == len(j.Batches)

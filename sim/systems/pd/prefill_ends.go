@@ -36,7 +36,8 @@ func (c *Command) putEnded(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// neverTaken reports whether a command that ended with this code was refused on arrival, so that it has no effect.
+// neverTaken reports whether a command that ended with this code was refused on arrival, so that the command has no
+// effect.
 func neverTaken(c effects.Code) bool {
 	return c == effects.TooMany || c == effects.Invalid || c == effects.Draining || c == effects.Ended
 }

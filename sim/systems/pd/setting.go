@@ -114,7 +114,7 @@ func SettingOf(p *plan.Plan, flows Flows) Setting {
 }
 
 // Layer returns the first key of the chunk that a layer's key belongs to, and the number of the chunk's layers. For a
-// key that is not a layer's, it returns the key itself and 0.
+// key that is not a layer's, the result is the key and 0.
 func (s *Setting) Layer(key uint32) (first, n uint32) {
 	if s.layers == 0 || key < s.layered || key >= s.keys {
 		return key, 0

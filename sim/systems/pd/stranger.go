@@ -111,7 +111,7 @@ func (s stranger) disguise(from, to *protocol.UUID, d draw.Of) bool {
 	return was != [2]protocol.UUID{*from, *to} || s.w.LifeOf(effects.Incarnation(*to)) == nil
 }
 
-// forgeWord sends a receiver a commit or an abort of one of its write grants, as a stranger that has learned the
+// forgeWord sends a receiver a commit or an abort of a write grant of the receiver, as a stranger that has learned the
 // grant's id. It returns false if there is no such grant.
 func (s stranger) forgeWord() bool {
 	w, n, d := s.w, s.n, s.d
@@ -175,8 +175,8 @@ func (s stranger) forgeEnd() bool {
 	return true
 }
 
-// forge sends a sender a false done message for one of its offers: without our fields, with the public identity of
-// the reader, with the public identity of the sender, or for another grant. A done message that the reader did not
+// forge sends a sender a false done message for an offer of that sender: without our fields, with the public identity
+// of the reader, with the public identity of the sender, or for another grant. A done message that the reader did not
 // send must change nothing (S8). Offers to plain readers are not forged, because any party that can reach the port
 // and knows the names can end these offers.
 func (s stranger) forge() {

@@ -18,7 +18,7 @@ type Work struct {
 	Undone     world.Live[effects.Ticket] `snap:"skip"`
 	bodies     bodies                     `snap:"scratch"`
 	given      [plan.Wants]uint32         `snap:"skip"` // number of commands that belong to no job
-	Unfinished int                        // number of engine commands whose Deliver or Return is outstanding
+	Unfinished int                        // number of engine commands with an outstanding Deliver or Return
 }
 
 // bodies holds the memory of command bodies, which the next run uses again.
@@ -138,7 +138,7 @@ func (w *Work) observed(e *effects.Observe) {
 	}
 }
 
-// Stepper returns the node whose machine takes a step because of d. For actions of engines and of the proxy, that is
+// Stepper returns the node at which d makes the machine take a step. For actions of engines and of the proxy, that is
 // the node that receives the resulting command.
 func (w *Work) Stepper(d *world.Delivery) int32 {
 	switch d.Kind {
@@ -180,7 +180,7 @@ func (w *Work) Chunks(request []byte) []uint32 {
 	return w.Jobs[i].Ids
 }
 
-// Asked returns the node whose command the subject s of a draw denotes, and the request that the command is for.
+// Asked returns the node of the command that the subject s of a draw denotes, and the request of the command.
 func (w *Work) Asked(s plan.Subject) (int32, []byte) {
 	name := AppendNumber([]byte("r"), int(s>>32&0xFFFFFF))
 	for i := range w.Jobs {
