@@ -48,8 +48,7 @@ func (c *Command) maybeBetween(w *Cluster, n *world.Node, first effects.Ticket) 
 	}
 }
 
-// maybeWaiting draws whether an engine gives back the result of a Get or a Reserve that has perhaps not delivered
-// yet.
+// maybeWaiting draws whether an engine gives back the pages of a Get or a Reserve before their delivery.
 func (c *Command) maybeWaiting(w *Cluster, n *world.Node, t effects.Ticket) {
 	if w.Seed >= draw.RestlessSeed {
 		return // A small world has no time in which the release could arrive after the command that it contradicts.

@@ -68,8 +68,8 @@ type Flow struct {
 	// in this way.
 	Holds func(p *plan.Plan, to plan.Node) int
 
-	// Put runs for a put of an engine: when the engine gave the put, and when the put's outcome has arrived and its
-	// memory has not (back is false), and when the memory has been returned (back is true). Then it returns what the
+	// Put runs when an engine has given a put, again if the outcome arrives before the put's memory is returned (back is
+	// false in both cases), and when the memory is returned (back is true). In the last case the result says what the
 	// engine does with the pages besides giving them back.
 	Put func(w *Cluster, n *world.Node, put effects.Ticket, back bool) Use
 

@@ -3,9 +3,9 @@
 // scope into a plan that the simulator can run. A scope states its jobs, how many faults may happen and of which
 // kinds. Everything else has the smallest bounds that the scope allows, so that the number of states stays small.
 //
-// Example: the scope "push-cut" has one job with one chunk, and one fault that breaks a connection or a link. Plan
-// gives the scope one sender, one receiver and one page at each of them; the explorer then breaks the connection at
-// every point of the transfer.
+// Example: the scope "push-cut" has a job with a single chunk, and a single fault that breaks a connection or a link.
+// Plan gives the scope a sender, a receiver and a page at each of them; the explorer then breaks the connection at every
+// point of the transfer.
 package scopes
 
 import (
