@@ -1,4 +1,4 @@
-// Package pd simulates disaggregated prefill and decode on top of sim/world. It contains everything around the state
+// Package pd simulates disaggregated prefill and decode on top of sim/world. The package contains everything around the state
 // machines of fsm/rank: the prefill and decode engines that give commands and read the results, the proxy that
 // forwards requests, plain peers (LMCache without our extensions), strangers that speak our protocol, and the faults
 // that only these can cause.
@@ -49,7 +49,7 @@ type Cluster struct {
 // Attached is the state that a flow keeps about engines in processes of their own. See [Flow.Keeps].
 type Attached any
 
-// inbox holds the storage into which plain peers and the network decode messages, one message after another.
+// inbox holds the storage into which plain peers and the network decode messages, in sequence.
 type inbox struct {
 	offer protocol.PullReadyNotif
 	ack   protocol.PullReadyDoneAck

@@ -42,7 +42,7 @@ type Command struct {
 	Lent  effects.GrantID // for a put: the newest grant under which its pages were offered
 }
 
-// Grace is how long after its deadline a command may still take. It is the bound that L1 states. A machine is not
+// Grace is how long after its deadline a command may still take. L1 states this bound. A machine is not
 // responsible for a driver that does not call it, so late ticks extend the time.
 const Grace = 20 * effects.Millisecond
 

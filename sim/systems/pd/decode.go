@@ -63,7 +63,7 @@ func (j *Job) Get(w *Cluster) {
 			0)
 	}
 	if look := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
-		// Another reader, which names no request, reads the same chunks. It consumes no claim of this request.
+		// Another reader, which names no request, reads the same chunks. That read consumes no claim of this request.
 		wait := look.Again().Span(0, Its(n).Cfg.GetWaitMax/4)
 		w.Give(n, Command{Want: plan.WantLook, Job: j.Place, Body: w.bodies.gets.One(engine.Get{
 			Keys: j.asked(), Wait: wait, Layered: j.Layers > 0,

@@ -80,7 +80,7 @@ func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, whic
 	switch which {
 	case conflictEarly:
 		if c.Ended() {
-			return // The pages belong to the engine again, and it may give them back.
+			return // The pages belong to the engine again, which may give them back.
 		}
 		x.Target = reserve
 		x.Body, x.Count = &ops.Release{Reserved: reserve}, uint32(put)
@@ -220,7 +220,7 @@ func (c *Command) lostPages(w *Cluster) bool {
 }
 
 // refill draws whether the engine uses the pages of a failed put again, for the same chunks computed anew. The pages
-// belong to the engine since the put's memory was returned. It reports whether the pages are used again.
+// belong to the engine since the put's memory was returned. The result is true if the pages are used again.
 func (c *Command) refill(w *Cluster, n *world.Node) bool {
 	if c.Code == effects.OK || neverTaken(c.Code) || c.tooLarge(w, n) || n.Draining ||
 		!w.Struck(plan.FaultRefill, c.Name, 0) {
@@ -235,8 +235,8 @@ func (c *Command) refill(w *Cluster, n *world.Node) bool {
 	return true
 }
 
-// Leave makes a node drain in the middle of its work. Its process exits after the drain. If twice is set, the engine
-// gives the drain two times.
+// Leave makes a node drain in the middle of its work. The process of the node exits after the drain. If twice is set,
+// the engine gives the drain two times.
 func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	if !n.Up || n.Leaving {
 		return

@@ -12,8 +12,8 @@ import (
 )
 
 // A greedy peer is a stranger that speaks our extensions under a name of its own, and is therefore an ordinary peer.
-// It requests pages from a receiver again and again, each time as a new operation with a long deadline, and writes
-// nothing. It may use its share of each table, and no more (S18).
+// The peer requests pages from a receiver again and again, each time as a new operation with a long deadline, and
+// writes nothing. The peer may use its share of each table, and no more (S18).
 
 // beset makes a greedy peer connect to a receiver. In a world in which all jobs belong to one flow, the flow
 // determines what the peer requests.
@@ -69,8 +69,8 @@ func hello(n *world.Node, me effects.Incarnation, geometry []uint64) []byte {
 	return m.Append(nil)
 }
 
-// crowd makes strangers connect to a receiver, up to twice as many as its limit for peers. They send a handshake and
-// nothing more.
+// crowd makes strangers connect to a receiver, up to twice as many as its limit for peers. The strangers send a
+// handshake and nothing more.
 func (s stranger) crowd() {
 	w, n, d := s.w, s.n, s.d
 	if !n.Receives() {

@@ -60,7 +60,7 @@ func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 	}
 }
 
-// FetchFirst makes an engine fetch the first count chunks of a request. Its node keeps offers of these chunks or
+// FetchFirst makes an engine fetch the first count chunks of a request. The node keeps offers of these chunks or
 // already has them.
 func (j *Job) FetchFirst(w *Cluster, count int) {
 	j.prefix = count
@@ -70,9 +70,9 @@ func (j *Job) FetchFirst(w *Cluster, count int) {
 // WantGiveUp is the kind of command by which an engine gives up the rest of a failed fetch.
 var WantGiveUp = plan.NewWant(19, "giveup", false)
 
-// givesUp draws whether an engine gives up all chunks that its failed fetch had still to read. It returns true if the
-// engine does not want these chunks any more. If it returns false after a give-up, the engine may fetch the chunks
-// later, and chunks that arrive until then are kept for it.
+// givesUp draws whether an engine gives up all chunks that its failed fetch had still to read. The result is true if
+// the engine does not want these chunks any more. If the result is false after a give-up, the engine may fetch the
+// chunks later, and chunks that arrive until then are kept for it.
 func (j *Job) givesUp(w *Cluster, n *world.Node, c *Command) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 19)
 	if j.probe || len(j.Name) == 0 || w.Seed >= draw.RestlessSeed || !d.Permille(600) {

@@ -43,8 +43,8 @@ type Flow struct {
 	Begin func(w *Cluster, n *world.Node, c *Command)
 	// if set, starts a job of the flow, which needs no reserved pages
 	Start func(w *Cluster, j *Job)
-	// Fetch runs for the engine of a job of the flow after the proxy has forwarded the job. It returns false if PD's
-	// own engine must read the job.
+	// Fetch runs for the engine of a job of the flow after the proxy has forwarded the job. The result is false if
+	// PD's own engine must read the job.
 	Fetch func(w *Cluster, n *world.Node, j *Job) bool
 	// Act handles deliveries of kind [world.KindAttached]. A flow that has Act serves engines in processes of their
 	// own: jobs with the flow's word, which may carry another flow's word as well, begin and are read through this
@@ -64,13 +64,13 @@ type Flow struct {
 	// layers.
 	Layers func(p *plan.Plan) int
 	// Holds, if set, returns how many pages of the sender make up one chunk of a job, if the receiver stores the
-	// chunk in one page. The job's keys are then keys of chunks. It returns 0 if the receiver does not store chunks
+	// chunk in one page. The job's keys are then keys of chunks. The result is 0 if the receiver does not store chunks
 	// in this way.
 	Holds func(p *plan.Plan, to plan.Node) int
 
-	// Put runs when an engine has given a put, again if the outcome arrives before the put's memory is returned (back is
-	// false in both cases), and when the memory is returned (back is true). In the last case the result says what the
-	// engine does with the pages besides giving them back.
+	// Put runs when an engine has given a put, again if the outcome arrives before the put's memory is returned (back
+	// is false in both cases), and when the memory is returned (back is true). In the last case the result says what
+	// the engine does with the pages besides giving them back.
 	Put func(w *Cluster, n *world.Node, put effects.Ticket, back bool) Use
 
 	// Brings says that chunks of this flow can arrive without having been pushed: nodes of both roles request them
@@ -96,7 +96,7 @@ const (
 	Lent       // the pages are also not given back before the flow gives them back
 )
 
-// Commands describes one kind of command that engines give for a flow. Its name comes from [plan.NewWant].
+// Commands describes one kind of command that engines give for a flow. The name of the kind comes from [plan.NewWant].
 type Commands struct {
 	Want  plan.Want
 	Holds bool // the outcome may arrive before the command's memory belongs to the engine again
@@ -108,7 +108,7 @@ type Commands struct {
 // Flows is a list of flows.
 type Flows []*Flow
 
-// of returns the Commands entry of the flow that c belongs to, or nil if c is one of PD's own commands.
+// of returns the Commands entry of the flow that c belongs to, or nil if c is a command of PD itself.
 func (all Flows) of(c *Command) *Commands {
 	for _, f := range all {
 		if c.Attached && f.Act == nil {
@@ -131,7 +131,7 @@ func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (
 	return use
 }
 
-// owner returns the flow that the job belongs to, or nil if the job is one of PD's own.
+// owner returns the flow that the job belongs to, or nil if the job is a job of PD itself.
 func (all Flows) owner(j *Job) *Flow {
 	for _, f := range all {
 		if j.Said[f.Word] || f.Alone {
@@ -165,8 +165,8 @@ func (all Flows) Harms(w *Cluster, how string) (some []world.Delivery) {
 // Alone reports whether all jobs belong to one flow.
 func (all Flows) Alone() bool { return all.alone() != nil }
 
-// Lender gives the command by which an engine of node n lends a page. It may be called only if all jobs belong to one
-// flow.
+// Lender gives the command by which an engine of node n lends a page. Lender may be called only if all jobs belong to
+// one flow.
 func (all Flows) Lender(w *Cluster, n *world.Node, page uint32) effects.Ticket {
 	return all.alone().Lender(w, n, page)
 }

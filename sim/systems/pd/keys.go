@@ -28,7 +28,7 @@ const (
 	unspread = 244002641 // the inverse of spread modulo 2^32
 )
 
-// Number returns the number of a key. It reports false if the key is not one of k.
+// Number returns the number of a key. The result is false if k does not contain the key.
 func (k keys) Number(name []byte) (uint32, bool) {
 	if len(name) < len(keyText) {
 		return 0, false

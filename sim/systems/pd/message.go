@@ -21,7 +21,7 @@ func readNotice(body []byte) (m protocol.ProxyNotif, err error) {
 	return m, err
 }
 
-// senseless changes a reply so that it can still be decoded but names a chunk that was not requested. It returns
+// senseless changes a reply so that it can still be decoded but names a chunk that was not requested. The result is
 // false if b is no such reply.
 func senseless(b []byte) ([]byte, bool) {
 	const nobodys = 1 << 20

@@ -9,11 +9,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A plainSender is a sender that speaks LMCache's protocol without our extensions. It shakes hands, requests pages,
-// writes them with its own hardware and notifies the proxy, one request at a time. A plain sender has no incarnation
-// and no lease, sends no commit and no done message. On a leased plane this is acceptable because of one assumption
-// (rule M5): its writes land before the lease of its grant and the residual time (Residual) have passed. In the
-// simulation the writes keep to this time, but possibly only just.
+// A plainSender is a sender that speaks LMCache's protocol without our extensions. The sender shakes hands, requests
+// pages, writes them with its own hardware and notifies the proxy, one request at a time. A plain sender has no
+// incarnation and no lease, sends no commit and no done message. On a leased plane this is acceptable because of one
+// assumption (rule M5): its writes land before the lease of its grant and the residual time (Residual) have passed.
+// In the simulation the writes keep to this time, but possibly only just.
 //
 // A plain sender has no machine, so it is not a node: the simulation contains only its messages and its writes.
 type plainSender struct {

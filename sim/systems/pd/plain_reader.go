@@ -9,10 +9,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A plainReader is a receiver that speaks LMCache's protocol without our extensions. It shakes hands, receives offers
-// of chunks, reads the chunks with its own hardware, replies, and sends a done message. It has no leases, so pages
-// that are lent to it stay lent until its done message arrives or until the mapping through which it reads is gone
-// (rule M5). A plain reader is not a node: the simulation runs the reader beside the nodes.
+// A plainReader is a receiver that speaks LMCache's protocol without our extensions. The reader shakes hands,
+// receives offers of chunks, reads the chunks with its own hardware, replies, and sends a done message. A plain
+// reader has no leases, so pages that are lent to it stay lent until its done message arrives or until the mapping
+// through which it reads is gone (rule M5). A plain reader is not a node: the simulation runs the reader beside the
+// nodes.
 type plainReader struct {
 	pool  world.Pool      // target of the links that lead to the reader
 	node  world.Node      // nominal owner of the pool

@@ -27,7 +27,7 @@ type Setting struct {
 // tokensPerChunk is the number of tokens of a full chunk: each token is one part of a page.
 const tokensPerChunk = world.Parts
 
-// WireLimits are the limits with which the simulator itself decodes messages. They are never changed.
+// WireLimits are the limits with which the simulator itself decodes messages. The limits are never changed.
 var WireLimits = protocol.DefaultLimits()
 
 // simLayout returns the layout of the simulated KV cache with the given hidden size.

@@ -98,7 +98,8 @@ func (s stranger) disguised(b []byte, d draw.Of) (_ []byte, word *Word, to effec
 }
 
 // disguise replaces one or both of the names, which a stranger does not know, by the public identity of the
-// incarnation. It returns false if the message would still be one that only a party which knows both names can send.
+// incarnation. The result is false if the message would still be one that only a party which knows both names can
+// send.
 func (s stranger) disguise(from, to *protocol.UUID, d draw.Of) bool {
 	which := d.Below(3)
 	was := [2]protocol.UUID{*from, *to}
@@ -112,7 +113,7 @@ func (s stranger) disguise(from, to *protocol.UUID, d draw.Of) bool {
 }
 
 // forgeWord sends a receiver a commit or an abort of a write grant of the receiver, as a stranger that has learned the
-// grant's id. It returns false if there is no such grant.
+// grant's id. The result is false if there is no such grant.
 func (s stranger) forgeWord() bool {
 	w, n, d := s.w, s.n, s.d
 	var ids []effects.GrantID

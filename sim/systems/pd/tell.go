@@ -10,8 +10,8 @@ import (
 
 // This file handles the messages of ranks that have no reply.
 
-// notice handles a notification to the proxy. It returns the index of the request's job and the number of chunks that
-// are missing.
+// notice handles a notification to the proxy. The results are the index of the request's job and the number of chunks
+// that are missing.
 func (w *Cluster) notice(n *world.Node, body []byte, taken bool) (request, missing uint64, ok bool) {
 	m, err := readNotice(body)
 	if err != nil {

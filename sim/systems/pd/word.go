@@ -16,14 +16,14 @@ const ProtoVersion = link.VersionMax
 // A Word is a kind of message that only its sender may send: the message names its sender and its receiver by the
 // names that only these two know.
 type Word struct {
-	// Read decodes a message. It returns false if the message is not of this kind.
+	// Read decodes a message. The result is false if the message is not of this kind.
 	Read func(b []byte, d draw.Of) (Said, bool)
 	// Harm returns the channel on which a false message of this kind could do harm to a node. If Harm is nil or
 	// returns false, a default channel is used.
 	Harm func(to *world.Node) (on effects.Channel, _ bool)
 }
 
-// Said is a decoded message. Its names may be changed before Write encodes it again.
+// Said is a decoded message. The names may be changed before Write encodes it again.
 type Said struct {
 	From, To *protocol.UUID // nil: the message names no sender and receiver, so no party is its author
 	Write    func() []byte
@@ -112,7 +112,7 @@ func receives(to *world.Node) (on effects.Channel, harms bool) {
 	return effects.ChannelAlloc, to.Receives()
 }
 
-// read decodes a message as one of PD's words or of a flow's words. It returns nil if the message is none of them.
+// read decodes a message as one of PD's words or of a flow's words. The result is nil if the message is none of them.
 func (all Flows) read(b []byte, d draw.Of) (*Word, Said) {
 	for i := range words {
 		if s, ok := words[i].Read(b, d); ok {

@@ -49,7 +49,7 @@ func (w *Work) emptied() Work {
 	return Work{bodies: w.bodies, Jobs: w.Jobs[:0], Commands: w.Commands[:0], Undone: w.Undone.Emptied()}
 }
 
-// tidy runs between deliveries. It removes commands that are over and hold no memory from the list of unfinished
+// tidy runs between deliveries. tidy removes commands that are over and hold no memory from the list of unfinished
 // commands.
 func (w *Work) tidy() {
 	w.Undone.Tidy(func(t effects.Ticket) bool { c := &w.Commands[t-1]; return c.Over && !c.Held })

@@ -4,8 +4,8 @@
 // kinds. Everything else has the smallest bounds that the scope allows, so that the number of states stays small.
 //
 // Example: the scope "push-cut" has a job with a single chunk, and a single fault that breaks a connection or a link.
-// Plan gives the scope a sender, a receiver and a page at each of them; the explorer then breaks the connection at every
-// point of the transfer.
+// Plan gives the scope a sender, a receiver and a page at each of them; the explorer then breaks the connection at
+// every point of the transfer.
 package scopes
 
 import (
