@@ -1,7 +1,7 @@
-// Package pd simulates disaggregated prefill and decode on top of sim/world. The package contains everything around the state
-// machines of fsm/rank: the prefill and decode engines that give commands and read the results, the proxy that
-// forwards requests, plain peers (LMCache without our extensions), strangers that speak our protocol, and the faults
-// that only these can cause.
+// Package pd simulates disaggregated prefill and decode on top of sim/world. The package contains everything around
+// the state machines of fsm/rank: the prefill and decode engines that give commands and read the results, the proxy
+// that forwards requests, plain peers (LMCache without our extensions), strangers that speak our protocol, and the
+// faults that only these can cause.
 //
 // A simulation runs the package through [System], the table of functions that sim/world calls. Other ways of moving
 // chunks are added as a [Flow]; PD's own transfers need none. The package reports each event to the oracles of the
