@@ -1,6 +1,22 @@
-// Package pd is disaggregated prefill and decode in a simulated world: ranks, the engines that give them commands and
-// read what came, the proxy between them, plain peers, strangers who speak our protocol, and the faults that only those
-// make. It reports what happens to the oracles of the run ([OnGiven] and the others there), which it does not know.
+// Package pd simulates disaggregated prefill and decode on top of sim/world. The package contains everything around
+// the state machines of fsm/rank: the prefill and decode engines that give commands and read the results, the proxy
+// that forwards requests, plain peers (LMCache without our extensions), strangers that speak our protocol, and the
+// faults that only these can cause.
+//
+// A simulation runs the package through [System], the table of functions that sim/world calls. Other ways of moving
+// chunks are added as a [Flow]; PD's own transfers need none. The package reports each event to the oracles of the
+// run ([OnGiven] and the other declarations beside it) and does not depend on the oracles. A caller may rely on
+// determinism: every choice is drawn from the seed and from the name of the command, message or node that the choice
+// is about, so a plan and a seed always give the same run.
+//
+// Example of one pushed request:
+//
+//	Job.start        the prefill engine gives a Reserve to its node
+//	Command.reserved the engine has pages, and fills them in two halves
+//	Job.filled       the engine gives a Put; the node pushes the chunks to the receiver and notifies the proxy
+//	Cluster.posted   the proxy forwards the request to the decode engine
+//	Job.Get          the decode engine gives a Get
+//	Command.got      the engine reads the pages and checks them; later letGo reads them again and gives an Unpin
 package pd
 
 import (
@@ -10,53 +26,53 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Cluster is a world in which ranks run, with the engines that give them commands and plain peers beside them. The
-// methods of a job, a command, a plain peer's message or a plain peer's write say what becomes of it; each is given the
-// cluster.
+// Cluster is a world in which ranks run, together with the engines that give them commands and the plain peers. The
+// methods of a job, a command, a message of a plain peer or a write of a plain peer implement what happens to it
+// next; each of them takes the cluster as an argument.
 type Cluster struct {
 	world.World
-	Plan        Setting `snap:"share"` // what the source says
-	Ranks       int     // how many nodes are, of all; they come first
-	Flows       Flows   `snap:"share"` // that play beside PD's own
-	known       Flows   `snap:"share"` // all that may
+	Plan        Setting `snap:"share"` // the settings that are derived from the plan (the source)
+	Ranks       int     // number of nodes that are ranks; the ranks come first in Nodes
+	Flows       Flows   `snap:"share"` // flows that play in this plan, besides PD's own
+	known       Flows   `snap:"share"` // all flows that the system has, whether they play or not
 	Keys        keys    `snap:"share"`
 	PlainWrites []PlainWrite
 	Reader      plainReader `snap:"share"`
 	encoders    encoders    `snap:"scratch"`
-	inbox       inbox       `snap:"scratch"` // messages that are read again and again
-	Attached    Attached    // engines in processes of their own
-	Parted      bool        // a put that was a part of a call has ended in this step
+	inbox       inbox       `snap:"scratch"` // reusable storage for decoded messages
+	Attached    Attached    // state of engines in processes of their own
+	Parted      bool        // a put that was a part of a larger call has ended in this step
 
 	Work
 }
 
-// Attached is what a flow keeps of engines in processes of their own: see [Flow.Keeps].
+// Attached is the state that a flow keeps about engines in processes of their own. See [Flow.Keeps].
 type Attached any
 
-// inbox are messages that plain peers and the network read, one after the other.
+// inbox holds the storage into which plain peers and the network decode messages, in sequence.
 type inbox struct {
 	offer protocol.PullReadyNotif
 	ack   protocol.PullReadyDoneAck
 	done  protocol.PullDoneSignal
 }
 
-// of is the cluster that a world is part of, or that is in what the world is part of.
+// of returns the cluster that w belongs to. The cluster may itself be embedded in a larger value.
 func of(w *world.World) *Cluster { return w.Side.(interface{ Ranked() *Cluster }).Ranked() }
 
-// Ranked is w itself, for whoever has it in something larger.
+// Ranked returns w itself. A larger value that embeds a Cluster gives access to the cluster through this method.
 func (w *Cluster) Ranked() *Cluster { return w }
 
-// Beside is the machine of a node beside ranks, by its place among those.
+// Beside returns the machine of the node with index i among the nodes that are not ranks.
 func Beside(w *Cluster, i int) effects.Machine { return w.Nodes[w.Ranks+i].Machine }
 
-// Prepare makes a cluster that is empty ready for a plan with so many ranks, and those of the flows that play in it.
+// Prepare initializes an empty cluster for a plan with the given number of ranks and the flows that play in the plan.
 func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows Flows) {
 	w.Ranks, w.Flows, w.known = ranks, flows.Playing(p), flows
 	w.Plan = SettingOf(p, w.Flows)
 	w.Keys.room(int(w.Plan.keys) + w.Plan.probesMax())
 }
 
-// Clear empties a cluster that was run to its end, but for its memory.
+// Clear empties a cluster after the end of a run, and keeps the memory for the next run.
 func (w *Cluster) Clear() {
 	w.Retire()
 	*w = Cluster{

@@ -7,48 +7,51 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Command is one command that an engine gave, by its ticket.
+// Command is one command that an engine gave. The ticket of a command is its index in Work.Commands plus one.
 type Command struct {
 	Body     effects.CommandBody
 	Want     plan.Want
 	Node     int32
 	Life     uint32
-	Name     plan.Subject // in draws
+	Name     plan.Subject // the name of the command in draws
 	Job      int
 	Batch    int
-	Target   effects.Ticket // of release, unpin, abort
+	Target   effects.Ticket // the command that a release, an unpin or an abort refers to
 	Patience effects.Duration
-	Due      int64  `snap:"instant"` // its Deliver must have come by then, counted from when the machine got it
-	frozen   int64  // how long the node had been frozen at that instant
-	Step     uint64 `snap:"skip"` // of the machine, in which it got it
-	Over     bool   // delivered, or died with its node
-	Outcome  int64  // when it was delivered
-	Returned bool   // its memory came back before
-	Held     bool   // a Return is owed
-	Attached bool   // it is of an engine in a process of its own, which sees to what follows
-	Joined   bool   // of a put: it was taken, as its end told
+	// time by which the Deliver must have arrived, counted from when the machine received the command
+	Due      int64  `snap:"instant"`
+	frozen   int64  // how long the node had been frozen when the machine received the command, in nanoseconds
+	Step     uint64 `snap:"skip"` // the step in which the machine received the command
+	Over     bool   // the outcome was delivered, or the node died
+	Outcome  int64  // time of the delivery of the outcome
+	Returned bool   // the memory was returned before the outcome
+	Held     bool   // the outcome held the memory, and a Return is outstanding
+	Attached bool   // the command is from an engine in a process of its own; its flow handles what follows
+	Joined   bool   // for a put: the machine accepted the put and reported that the put has ended
 	Code     effects.Code
 	Count    uint32
 	Pages    []effects.Page
 	Released bool
-	Stored   int // of a Reserve: pages that are a cache's by now
+	Stored   int // for a Reserve: number of its pages that a cache has taken over
 	Device   world.Device
-	From     int  // a fetch's first chunk in its job, which has count of them; a Get's next one
-	Hoped    bool // of a Get: a sender kept that one for it, after the newest step
-	Asked    asked
-	Lent     effects.GrantID // of a put: the newest grant that its pages were offered under
+	// for a fetch: index in the job of the first chunk (Count gives the number of chunks); for a Get: index of the
+	// first chunk that is not ready
+	From  int
+	Hoped bool // for a Get: after the newest step, a sender kept an offer of the chunk at From
+	Asked asked
+	Lent  effects.GrantID // for a put: the newest grant under which its pages were offered
 }
 
-// Grace is how long after its deadline a command may still take: the stated bound of L1. A machine owes nothing to a
-// driver that does not call it, so late ticks count.
+// Grace is how long after its deadline a command may still take. L1 states this bound. A machine is not
+// responsible for a driver that does not call it, so late ticks extend the time.
 const Grace = 20 * effects.Millisecond
 
-// Give hands a command to n's machine through its mailbox.
+// Give sends a command to n's machine through its mailbox and returns the ticket.
 func (w *Cluster) Give(n *world.Node, c Command, patience effects.Duration) effects.Ticket {
 	return GiveIn(w, n, 0, c, patience)
 }
 
-// GiveIn does so in a while.
+// GiveIn sends a command to n's machine after the time in, and returns the ticket.
 func GiveIn(w *Cluster, n *world.Node, in effects.Duration, c Command, patience effects.Duration) effects.Ticket {
 	c.Node, c.Life, c.Patience = n.ID, n.Life, patience
 	given, request := &w.given, uint32(0)
@@ -58,20 +61,22 @@ func GiveIn(w *Cluster, n *world.Node, in effects.Duration, c Command, patience 
 	given[c.Want]++
 	c.Name = plan.AboutCommand(request, c.Want, given[c.Want])
 	t := uint64(w.AddCommand(c))
-	OnGiven.Report(&w.Panel, n.ID, Given{n, &w.Commands[t-1], effects.Ticket(t)}) // A pointer to c would have each c allocated.
+	// A pointer to c would make each c escape to the heap.
+	OnGiven.Report(&w.Panel, n.ID, Given{n, &w.Commands[t-1], effects.Ticket(t)})
 	w.Unfinished++
 	w.Result.Commands++
 	w.ForNode(n, in, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Want)})
 	return effects.Ticket(t)
 }
 
-// Begun is when n's machine got a command, or before that.
+// Begun returns a time at or before which n's machine received the command.
 func Begun(c *Command, n *world.Node) int64 { return c.begun(n) }
 
-// begun is when n's machine got it.
+// begun returns when n's machine received the command.
 func (c *Command) begun(n *world.Node) int64 { return c.Due - int64(n.Slowest(c.Patience)+Grace) }
 
-// VoidCommands ends the commands of n's engine that have no outcome yet: the incarnation that it gave them to is gone.
+// VoidCommands ends the commands of n's engine that have no outcome yet, because the incarnation that received them
+// is gone.
 func (w *Cluster) VoidCommands(n *world.Node) {
 	for _, t := range w.Undone.Some {
 		c := &w.Commands[t-1]
@@ -82,7 +87,7 @@ func (w *Cluster) VoidCommands(n *world.Node) {
 	}
 }
 
-// commanded is a command as its machine gets it: its deadline counts from here.
+// commanded returns the body of a command at the moment when the machine receives it. The deadline counts from here.
 func (c *Command) commanded(w *Cluster, n *world.Node, t effects.Ticket) effects.CommandBody {
 	c.Due, c.frozen, c.Step = w.Now+int64(n.Slowest(c.Patience)+Grace), n.Frozen, n.Steps+1
 	n.Draining = n.Draining || c.Want == plan.WantDrain
@@ -90,7 +95,7 @@ func (c *Command) commanded(w *Cluster, n *world.Node, t effects.Ticket) effects
 	return c.Body
 }
 
-// deliverTo is the outcome of a command at its engine.
+// deliverTo delivers the outcome of a command to its engine, and checks the outcome.
 func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 	c := w.CommandOf(n, e.Ticket)
 	switch {
@@ -148,6 +153,7 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 	}
 }
 
+// returnTo handles the return of a command's memory to the engine. The command's outcome must have held the memory.
 func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	c := w.CommandOf(n, e.Ticket)
 	if c == nil || !c.Over || !c.Held {
@@ -168,10 +174,10 @@ func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
 	}
 }
 
-// Ended says whether the memory of a command is its engine's again.
+// Ended reports whether the memory of the command belongs to its engine again.
 func (c *Command) Ended() bool { return c.Returned || c.Over && !c.Held }
 
-// released checks that a second release finds nothing.
+// released checks that the first release of a ticket succeeds, and that a second release finds nothing.
 func (c *Command) released(w *Cluster, n *world.Node, e *effects.Deliver) {
 	target := &w.Commands[c.Target-1]
 	switch {
@@ -183,14 +189,14 @@ func (c *Command) released(w *Cluster, n *world.Node, e *effects.Deliver) {
 	target.Released = true
 }
 
-// abort sends an Abort for a command that may have ended.
+// abort gives an Abort for a command that may have ended by the time the Abort arrives.
 func (c *Command) abort(w *Cluster, t effects.Ticket) {
 	if n := w.Nodes[c.Node]; !c.Over && n.Up {
 		w.GiveAbort(n, t)
 	}
 }
 
-// RequestOf is the engines' name of the request that a command is for; nil if it is for none.
+// RequestOf returns the engines' name of the request that a command is for, or nil if the command is for no request.
 func (w *Cluster) RequestOf(t effects.Ticket) []byte {
 	if t == 0 || uint64(t) > uint64(len(w.Commands)) {
 		return nil
@@ -214,10 +220,11 @@ func (w *Cluster) RequestOf(t effects.Ticket) []byte {
 	return nil
 }
 
-// asked is what the ledger knows of a fetch besides what its device code has got.
+// asked is what the ledger knows about a fetch, besides what its device code has received.
 type asked struct {
-	At     int64  `snap:"instant"` // when its machine got it
-	Excuse uint32 // codes that something which happened to it, or to what it reads, can end it with
-	Had    bool   // all of its chunks were to be had before the step in which its time was over
-	Vain   bool   // its request was being abandoned then
+	At int64 `snap:"instant"` // time at which the machine received the fetch
+	// set of codes with which the fetch may end, because of an event that affects it or the pages it reads
+	Excuse uint32
+	Had    bool // all of its chunks were available before the step in which its deadline passed
+	Vain   bool // its request was being abandoned at that time
 }

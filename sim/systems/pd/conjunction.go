@@ -7,13 +7,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Conjunction is several rare things at once that machines once failed under, or could. Campaigns count them: how
-// long one is says less than what happened in it.
+// A Conjunction is a combination of rare events under which machines failed once, or could fail. Campaigns count
+// conjunctions, because what happened in a campaign says more than how long it ran.
 type Conjunction uint8
 
-// Conjunctions. New ones are added before conjunctions, with a row in conjunctionForms.
+// The conjunctions. Add a new conjunction before the constant conjunctions, and add its row to ConjunctionForms.
 const (
-	// DrainedOfferedAgain and its like are named in conjunctionForms, as they are printed.
+	// ConjunctionForms describes DrainedOfferedAgain and each of the following constants, as they are printed.
 	DrainedOfferedAgain Conjunction = iota
 	OfferedAgainOver
 	FrozenOverRestart
@@ -30,7 +30,8 @@ const (
 	conjunctions
 )
 
-// ConjunctionForms says of each its name, what happens, and in which profiles some ten thousand seeds must meet it.
+// ConjunctionForms gives for each conjunction its name, a description, and the profiles of which some ten thousand
+// seeds must meet the conjunction.
 var ConjunctionForms = [conjunctions]struct {
 	name, about string
 	Profiles    []string
@@ -66,13 +67,13 @@ var ConjunctionForms = [conjunctions]struct {
 		[]string{"swarm", "pull", "delayed", "full"}},
 }
 
-// String is the name, as summaries print it.
+// String returns the name of the conjunction, as summaries print it.
 func (c Conjunction) String() string { return ConjunctionForms[c].name }
 
-// About says in a sentence what happens.
+// About returns a sentence that describes the conjunction.
 func (c Conjunction) About() string { return ConjunctionForms[c].about }
 
-// Conjunctions are all of them, in the order of their numbers.
+// Conjunctions returns all conjunctions in the order of their numbers.
 func Conjunctions() []Conjunction {
 	all := make([]Conjunction, conjunctions)
 	for c := range all {
@@ -81,17 +82,17 @@ func Conjunctions() []Conjunction {
 	return all
 }
 
-// Meetable are the conjunctions that some ten thousand seeds of a profile must meet.
+// Meetable returns the conjunctions that some ten thousand seeds of a profile must meet.
 func Meetable(profile string) []Conjunction {
 	return slices.DeleteFunc(Conjunctions(), func(c Conjunction) bool {
 		return !slices.Contains(ConjunctionForms[c].Profiles, profile)
 	})
 }
 
-// Met counts one.
+// Met counts one occurrence of the conjunction c.
 func Met(r *world.Result, c Conjunction) { r.Coverage.Hit(pointConjunction + coverage.Point(c)) }
 
-// RestartMeets counts who is frozen as n starts anew, with a link to its former life.
+// RestartMeets counts the receivers that are frozen while n restarts and that have a link to n's former incarnation.
 func (w *Cluster) RestartMeets(n *world.Node) {
 	for _, o := range w.Nodes {
 		linked := func(x *world.Link) bool { return x.To == n.ID && !x.Dropped }

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// posted is a notification at the proxy, which sends the request on to its decode.
+// posted handles a notification at the proxy, which forwards the request to its decode engine.
 func (w *Cluster) posted(d world.Delivery) {
 	w.Journal.Note(w.Now, world.KindPosted, plan.Nobody, d.A, d.B, d.C)
 	if d.B >= uint64(len(w.Jobs)) {
@@ -23,14 +23,14 @@ func (w *Cluster) posted(d world.Delivery) {
 	}
 }
 
-// What a decode engine's turn to want chunks is about.
+// The reasons of a KindFetch delivery, by which a decode engine begins to read chunks.
 const (
-	wanted      = iota // the proxy sent the request on
-	wantedLater        // a fetch that was put off, or the rest of one
+	wanted      = iota // the proxy forwarded the request
+	wantedLater        // a postponed fetch, or the rest of a fetch
 	takenLater         // a Get that waited in the decode engine's queue
 )
 
-// fetch is the decode engine wanting a request's chunks.
+// fetch makes the decode engine read a request's chunks: through the job's flow, with a Fetch, or with a Get.
 func (j *Job) fetch(w *Cluster) {
 	n := w.Nodes[j.Receiver]
 	flow := w.Flows.attaching(j)
@@ -46,7 +46,7 @@ func (j *Job) fetch(w *Cluster) {
 	}
 	if late := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 16); !j.probe && j.Given[plan.WantGet] == 0 &&
 		late.Permille(80) {
-		// It has a queue, which may be longer than what came is kept.
+		// The engine has a queue of its own. The wait in it may be longer than received chunks are kept (ClaimTTL).
 		w.ForNode(n, late.Again().Span(0, 2*Its(n).Cfg.ClaimTTL),
 			world.Delivery{Kind: world.KindFetch, A: uint64(j.Place), B: takenLater})
 		return
@@ -54,7 +54,7 @@ func (j *Job) fetch(w *Cluster) {
 	j.Get(w)
 }
 
-// Get is the decode engine getting a request's chunks.
+// Get makes the decode engine get a request's chunks.
 func (j *Job) Get(w *Cluster) {
 	n := w.Nodes[j.Receiver]
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request), uint64(j.Given[plan.WantGet])<<8|10)
@@ -63,7 +63,7 @@ func (j *Job) Get(w *Cluster) {
 			0)
 	}
 	if look := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
-		// Somebody who names no request reads too, and takes nothing from this one.
+		// Another reader, which names no request, reads the same chunks. That read consumes no claim of this request.
 		wait := look.Again().Span(0, Its(n).Cfg.GetWaitMax/4)
 		w.Give(n, Command{Want: plan.WantLook, Job: j.Place, Body: w.bodies.gets.One(engine.Get{
 			Keys: j.asked(), Wait: wait, Layered: j.Layers > 0,
@@ -72,7 +72,8 @@ func (j *Job) Get(w *Cluster) {
 	}
 	wait := d.Again().Span(0, Its(n).Cfg.GetWaitMax)
 	asks := wait
-	if longer := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 18); longer.Permille(100) { // Than anybody may wait.
+	// longer than the limit for any wait
+	if longer := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 18); longer.Permille(100) {
 		wait = Its(n).Cfg.GetWaitMax
 		asks = wait + longer.Again().Span(0, 4*wait)
 	}
@@ -85,8 +86,9 @@ func (j *Job) Get(w *Cluster) {
 	}
 }
 
-// abandonOthers has an engine whose machine ends few rows a step give up other requests in the same instant, at times:
-// what ends the first is under way as the next comes. They are two at the most: more might be refused, as too many.
+// abandonOthers sometimes makes an engine abandon up to two other requests in the same instant, if its machine ends
+// only a few rows in each step. The first abandonment is then still in progress when the next arrives. There are at
+// most two, because a machine might refuse more as too many.
 func (j *Job) abandonOthers(w *Cluster, n *world.Node) {
 	if w.Source.Bounds.Rows == 0 || !draw.Hash(w.Seed, draw.Engine, uint64(j.request), 18).Permille(500) {
 		return
@@ -100,8 +102,8 @@ func (j *Job) abandonOthers(w *Cluster, n *world.Node) {
 	}
 }
 
-// got is what a Get found. The engine reads it at once, and again before it lets go:
-// nothing may change while it is pinned.
+// got handles the outcome of a Get. The engine reads the pages at once, and again before their release: the
+// content must not change while they are pinned.
 func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if j.After(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.Keys) {
@@ -128,11 +130,11 @@ func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// letGo reads once more and releases.
+// letGo reads the pages again and releases them.
 func (c *Command) letGo(w *Cluster, t effects.Ticket) {
 	n := w.Nodes[c.Node]
 	if c.Released {
-		return // By mistake, before it knew what there was.
+		return // The engine released the pages by mistake, before the outcome arrived.
 	}
 	OnRead.Report(&w.Panel, n.ID, Read{n, &w.Jobs[c.Job], c.Pages})
 	if w.Failure != nil {
@@ -141,7 +143,8 @@ func (c *Command) letGo(w *Cluster, t effects.Ticket) {
 	c.release(w, n, t, w.bodies.unpins.One(engine.Unpin{Got: t}))
 }
 
-// hoarded is how much longer than others an engine keeps the pages of a command.
+// hoarded returns how much longer than other engines an engine keeps the pages of a command; the result is 0 unless
+// FaultHoard strikes.
 func (c *Command) hoarded(w *Cluster) effects.Duration {
 	d, _ := w.Strikes(plan.FaultHoard, c.Name, 0)
 	if d == 0 {
@@ -150,5 +153,5 @@ func (c *Command) hoarded(w *Cluster) effects.Duration {
 	return d.Span(effects.Second/4, HoardedMost)
 }
 
-// HoardedMost is how much longer that is at most.
+// HoardedMost is the upper bound of the time that hoarded returns.
 const HoardedMost = 3 * effects.Second

@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine may say how a request ended at its sender (KvfEndRequest). What waits for the request at the receiver ends
-// then, and what asks later does not wait.
+// An engine may report how a request ended at its sender (KvfEndRequest). Operations that wait for the request at the
+// receiver then end, and later operations for the request do not wait.
 
-// Tells is said of a job whose sender's engine says how it ended.
+// Tells is the word of a job in which the sender's engine reports how the request ended.
 var Tells = plan.NewWord(plan.Word{Name: "tells", Job: func(_ *plan.Plan, j *plan.Job) string {
 	if j.Plain || j.PlainTo {
 		return "it is between two of our nodes; leave it out, or plain and plain_to"
@@ -19,15 +19,16 @@ var Tells = plan.NewWord(plan.Word{Name: "tells", Job: func(_ *plan.Plan, j *pla
 	return ""
 }})
 
-// WantEnd are commands by which an engine says how a request ended of which nothing more is put.
+// WantEnd is the kind of command by which an engine reports how a request ended, when it puts nothing more for the
+// request.
 var WantEnd = plan.NewWant(29, "end", true)
 
-// End is the command by which the engine of a job's sender says how it ended.
+// End returns the command by which the engine of the job's sender reports how the request ended.
 func (j *Job) End(w *Cluster, code effects.Code, reason []byte) Command {
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 	if code == effects.Failed {
-		code = effects.Refused // A rank that has failed says nothing.
+		code = effects.Refused // A rank that has failed does not report anything.
 	}
 	return Command{Want: WantEnd, Job: j.Place, Body: &ops.End{
 		Request: j.Name, Peer: engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
@@ -35,7 +36,7 @@ func (j *Job) End(w *Cluster, code effects.Code, reason []byte) Command {
 	}}
 }
 
-// Tell has an engine within its node say how a job ended, if that is to be said of it.
+// Tell makes an engine inside node n report how a job ended, if the job has the word Tells and is not a probe.
 func Tell(w *Cluster, n *world.Node, j *Job, code effects.Code) {
 	if j.Said[Tells] && n.Sends() && !j.probe {
 		w.Give(n, j.End(w, code, []byte("drawn")), Its(n).Cfg.PutTimeout)

@@ -14,12 +14,12 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// What the explorer asks a cluster: see [explore.Run].
+// The methods that the explorer needs from a cluster. See [explore.Run].
 
-// Whole is the world.
+// Whole returns the world.
 func (w *Cluster) Whole() *world.World { return &w.World }
 
-// Kinds are those of ranks and engines.
+// Kinds returns the types that occur in the state of ranks, engines and flows.
 func (w *Cluster) Kinds() explore.Kinds {
 	var states, attached []reflect.Type
 	for _, f := range w.known {
@@ -38,7 +38,7 @@ func (w *Cluster) Kinds() explore.Kinds {
 	}
 }
 
-// Fetches is the decode engine wanting a request's chunks, and patient.
+// Fetches makes the decode engine read a request's chunks with the longest wait.
 func (w *Cluster) Fetches(d *world.Delivery) {
 	job := int(d.A)
 	j := &w.Jobs[job]
@@ -54,7 +54,8 @@ func (w *Cluster) Fetches(d *world.Delivery) {
 		Wait: Its(n).Cfg.GetWaitMax}}, Its(n).Cfg.GetWaitMax)
 }
 
-// Abortable is the node whose engine may abort a command.
+// Abortable returns the node with the engine that may abort the command t, or plan.Nobody if the command cannot be
+// aborted.
 func (w *Cluster) Abortable(t effects.Ticket) int32 {
 	c := &w.Commands[t-1]
 	of := w.Flows.of(c)
@@ -66,10 +67,10 @@ func (w *Cluster) Abortable(t effects.Ticket) int32 {
 	return c.Node
 }
 
-// outstandingAt is where a rank keeps what it has outstanding, which it shows to nobody.
+// outstandingAt is the offset of a rank's table of outstanding operations, which is a private field.
 var outstandingAt = snapshot.OffsetOf[kernel.Corrs](reflect.TypeFor[rank.Rank](), "corrs")
 
-// Outstanding says what a rank has a Corr for.
+// Outstanding hashes what the rank of n uses the Corr c for.
 func (w *Cluster) Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr) {
 	ref, ok := (*kernel.Corrs)(unsafe.Add(unsafe.Pointer(rankOf(n)), outstandingAt)).Peek(c)
 	if !ok {
@@ -80,7 +81,8 @@ func (w *Cluster) Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr)
 	h.Word(uint64(ref.Subject))
 }
 
-// hashCommands hashes of one that is over how it ended: what follows from it is in jobs and pages.
+// hashCommands hashes the commands. For a command that is over, it hashes only how the command ended, because the
+// consequences are part of jobs and pages.
 func hashCommands(w *world.World, h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]Command)(p)
 	explore.Bag(h, all, func(i int, one *snapshot.Hasher) bool {

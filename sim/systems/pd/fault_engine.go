@@ -13,25 +13,25 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Engines that contradict themselves. What they ask for must be refused as what it is,
-// and must change nothing.
+// This file contains engines that contradict themselves. Their commands must be refused with the right code, and must
+// change nothing.
 
-// conflicts are the ways to do so; a draw says which.
+// The kinds of conflicting commands. A draw chooses one of the kinds below conflictKinds.
 const (
-	conflictEarly   = iota // a reserve is given back while its put is open
-	conflictUnknown        // a release, or an abort, of what never was
-	conflictStale          // a put of pages that were given back
-	conflictEmpty          // a put or a get of nothing
-	conflictRole           // a command of the other role
-	conflictEnded          // more of a request whose last batch was put
-	conflictLate           // more of another request, whose batches have all ended
+	conflictEarly   = iota // release of a reserve while the put of its pages is in flight
+	conflictUnknown        // abort of a ticket that never existed
+	conflictStale          // put of pages with a generation that is not theirs
+	conflictEmpty          // put without keys and pages
+	conflictRole           // command of a role that the node does not have
+	conflictEnded          // another put for a request after the put of its last batch
+	conflictLate           // put for another request after the end of all batches of that request
 	conflictKinds
-	conflictWaiting // what a Get or a Reserve gives is given back while it waits
-	conflictBetween // between the parts of a call, a put for whose own parts there is never room
-	conflictDrain   // a drain of a node that drains already
+	conflictWaiting // release of a Get or a Reserve that has not delivered yet
+	conflictBetween // put between the parts of a call, with more parts of its own than there is ever space for
+	conflictDrain   // drain of a node that already drains
 )
 
-// maybeConflict draws whether an engine contradicts the put that it just gave.
+// maybeConflict draws whether an engine contradicts the put that it has just given.
 func (c *Command) maybeConflict(w *Cluster, n *world.Node, put effects.Ticket) {
 	if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
 		w.ForNode(n, d.Heavy(10*effects.Millisecond), world.Delivery{Kind: world.KindConflict, A: uint64(put),
@@ -39,7 +39,7 @@ func (c *Command) maybeConflict(w *Cluster, n *world.Node, put effects.Ticket) {
 	}
 }
 
-// maybeBetween draws whether an engine gives a put that is refused directly behind the first part of a call.
+// maybeBetween draws whether an engine gives a put that must be refused directly after the first part of a call.
 func (c *Command) maybeBetween(w *Cluster, n *world.Node, first effects.Ticket) {
 	if _, yes := w.Strikes(plan.FaultConflict, c.Name, 1); yes {
 		body := *c.Body.(*ops.Put)
@@ -48,10 +48,10 @@ func (c *Command) maybeBetween(w *Cluster, n *world.Node, first effects.Ticket) 
 	}
 }
 
-// maybeWaiting draws whether an engine gives back what a Get or a Reserve may not have given yet.
+// maybeWaiting draws whether an engine gives back the pages of a Get or a Reserve before their delivery.
 func (c *Command) maybeWaiting(w *Cluster, n *world.Node, t effects.Ticket) {
 	if w.Seed >= draw.RestlessSeed {
-		return // A small world has no time in which it could come later than what it contradicts.
+		return // A small world has no time in which the release could arrive after the command that it contradicts.
 	}
 	if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
 		w.ForNode(n, d.Heavy(3*effects.Millisecond),
@@ -59,8 +59,8 @@ func (c *Command) maybeWaiting(w *Cluster, n *world.Node, t effects.Ticket) {
 	}
 }
 
-// maybePartly draws whether an engine gives a reserve back of which one part's memory is its own again, and another's
-// is not.
+// maybePartly draws whether an engine releases a shared reserve while the memory of one part belongs to the engine
+// again and the memory of another part does not.
 func (c *Command) maybePartly(w *Cluster, n *world.Node) {
 	if _, yes := w.Strikes(plan.FaultConflict, c.Name, 2); !yes {
 		return
@@ -73,14 +73,14 @@ func (c *Command) maybePartly(w *Cluster, n *world.Node) {
 	}
 }
 
-// conflict gives a command that contradicts another.
+// contradict gives a command that contradicts the command c.
 func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, which int) {
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
 	x := Command{Want: plan.WantConflict, Job: c.Job, Batch: which, Target: put}
 	switch which {
 	case conflictEarly:
 		if c.Ended() {
-			return // The pages are the engine's again, and it may give them back.
+			return // The pages belong to the engine again, which may give them back.
 		}
 		x.Target = reserve
 		x.Body, x.Count = &ops.Release{Reserved: reserve}, uint32(put)
@@ -97,7 +97,7 @@ func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, whic
 	case conflictEnded:
 		body := *c.Body.(*ops.Put)
 		if c.Over || c.Returned || !body.Last || n.Thaw > w.Now || len(n.Backlog) > 0 {
-			return // It may be forgotten by the time the machine hears of this.
+			return // The machine may have dropped the request's record by the time it receives the command.
 		}
 		body.Follow, body.First = 0, 0
 		x.Body = &body
@@ -118,14 +118,15 @@ func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, whic
 		}
 	case conflictRole:
 		if n.Receives() {
-			return // It has no other role.
+			return // The node has both roles.
 		}
 		x.Body = &ops.Get{Keys: w.Jobs[c.Job].Keys}
 	}
 	w.Give(n, x, 0)
 }
 
-// endedAt is a request of n of which nothing is under way any more, and that is remembered still; nil if there is none.
+// endedAt returns a request of n that has nothing in flight any more and of which the machine still has a record, or
+// nil if there is none.
 func endedAt(w *Cluster, n *world.Node) *Job {
 	cfg := &Its(n).Cfg
 	if cmp.Or(int(cfg.RequestsMax), 4096) < len(w.Jobs) {
@@ -148,7 +149,7 @@ func endedAt(w *Cluster, n *world.Node) *Job {
 	return nil
 }
 
-// contradicted checks what became of it.
+// contradicted checks the outcome of a contradicting command.
 func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 	wanted := effects.Invalid
 	switch c.Batch {
@@ -160,22 +161,25 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 				n.It(), oracle.Ticket(c.Target), oracle.Ticket(c.Count))
 			return
 		case e.Code == effects.OK:
-			OnReleasing.Report(&w.Panel, n.ID, Releasing{n, c.Target}) // Its put had ended while this was in the mailbox.
+			// The put ended while the release was in the mailbox.
+			OnReleasing.Report(&w.Panel, n.ID, Releasing{n, c.Target})
 			reserve.Released = true
 			return
 		}
-		return // Refused, as in use or as gone already.
+		return // The release was refused, because the pages are in use or already gone.
 	case conflictUnknown:
 		wanted = effects.NotFound
 	case conflictWaiting:
-		if wanted = effects.NotFound; e.Code == effects.OK { // It came to its end while this was in the mailbox.
+		// The command ended while the release was in the mailbox.
+		if wanted = effects.NotFound; e.Code == effects.OK {
 			OnReleasing.Report(&w.Panel, n.ID, Releasing{n, c.Target})
 			w.Commands[c.Target-1].Released = true
 			return
 		}
 	case conflictBetween:
-		// The first part may have ended in the step that took it, and its engine handed the pages to the cache since:
-		// then they are not the engine's to put, which is told before that there is no room.
+		// The first part may have ended in the step that accepted it, and its engine may have passed the pages to the
+		// cache since then. The engine may not put these pages, and the machine reports that before it reports that
+		// there is no space.
 		if wanted = effects.TooMany; c.lostPages(w) {
 			wanted = effects.Invalid
 		}
@@ -183,11 +187,11 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 		wanted = effects.Unsupported
 	case conflictEnded, conflictLate:
 		if wanted = effects.Ended; e.Code == effects.TooMany {
-			return // There is no room for it either.
+			return // There is no space for the put either.
 		}
 	}
 	if e.Code == effects.TooLarge && n.Pulls {
-		return // It is refused for what can be told of it first.
+		return // The machine checks the size first.
 	}
 	if e.Code != wanted && !n.Draining {
 		w.Fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s",
@@ -195,8 +199,8 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// lostPages reports whether a page of a put is no longer its engine's, as the machine knows: it was released, or given
-// to the cache.
+// lostPages reports whether a page of a put no longer belongs to the engine, as the machine knows: the page was
+// released or passed to the cache.
 func (c *Command) lostPages(w *Cluster) bool {
 	reserve := w.Jobs[c.Job].Batches[w.Commands[c.Target-1].Batch].Reserve
 	return slices.ContainsFunc(w.Commands[reserve:], func(x Command) bool {
@@ -215,8 +219,8 @@ func (c *Command) lostPages(w *Cluster) bool {
 	})
 }
 
-// refill lets the engine use the pages of a failed put again, for the same chunks made
-// anew: they are its own once the put's memory has come back.
+// refill draws whether the engine uses the pages of a failed put again, for the same chunks computed anew. The pages
+// belong to the engine since the put's memory was returned. The result is true if the pages are used again.
 func (c *Command) refill(w *Cluster, n *world.Node) bool {
 	if c.Code == effects.OK || neverTaken(c.Code) || c.tooLarge(w, n) || n.Draining ||
 		!w.Struck(plan.FaultRefill, c.Name, 0) {
@@ -231,7 +235,8 @@ func (c *Command) refill(w *Cluster, n *world.Node) bool {
 	return true
 }
 
-// Leave tells a node in the middle of its work to drain; its process ends when that has.
+// Leave makes a node drain in the middle of its work. The process of the node exits after the drain. If twice is set,
+// the engine gives the drain two times.
 func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	if !n.Up || n.Leaving {
 		return
@@ -244,17 +249,18 @@ func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	}
 }
 
+// drain gives n's machine a Drain with the given patience.
 func drain(w *Cluster, n *world.Node, patience effects.Duration) {
 	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
 }
 
-// leaveAgain tells a node that drains once more about when its patience is over.
+// leaveAgain schedules another drain of a draining node, at about the time when the patience of the first drain ends.
 func leaveAgain(w *Cluster, n *world.Node, patience effects.Duration) {
 	late := draw.Hash(w.Seed, draw.Engine, uint64(n.Subject()), 6).Span(0, 1500*effects.Microsecond)
 	w.ForNode(n, patience+late, world.Delivery{Kind: world.KindConflict, A: uint64(len(w.Commands)), B: conflictDrain})
 }
 
-// contradict gives the command that was queued to contradict another.
+// contradict gives the command that was queued to contradict another command.
 func contradict(w *Cluster, n *world.Node, d world.Delivery) {
 	if d.B != conflictDrain {
 		w.Commands[d.A-1].contradict(w, n, effects.Ticket(d.A), int(d.B))
@@ -263,12 +269,12 @@ func contradict(w *Cluster, n *world.Node, d world.Delivery) {
 	}
 }
 
-// drained is the end of a drain. After one that left nothing, nothing may be left; one that expired had its patience,
-// and an engine may then have more.
+// drained checks the end of a drain. After a drain that ended with OK, nothing may remain in the machine. A drain
+// that ended as expired must have used its patience; its engine may then drain again with more patience.
 func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
 	switch {
 	case e.Code == effects.Invalid:
-		return // It drains already.
+		return // The node already drains.
 	case w.Healed && e.Code != effects.OK:
 		w.Fail("L6", "node %d drains without any fault: %s with %d left", n.It(), e.Code, e.Left)
 		return
@@ -293,7 +299,8 @@ func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// again drains a node once more, with more patience, after some drains that have expired.
+// again draws whether an engine drains a node again, with more patience, after a drain that expired. The result is
+// true if the engine does.
 func (c *Command) again(w *Cluster, n *world.Node) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 5)
 	if !d.Permille(500) {

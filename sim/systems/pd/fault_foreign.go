@@ -11,12 +11,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A peer's encoder may not be ours: it writes the same messages in other bytes, in any of the ways that msgpack allows.
-// A node of Topology.Foreign has an encoder of its own in each life, and single messages of anybody are written
-// otherwise by FaultForeign. Whatever an encoder chooses means nothing, so no machine does anything else for it: a run
-// that has such messages is run once more without them, and the two must be the same but for those bytes (S26).
+// A peer's encoder may differ from ours: the peer writes the same messages in different bytes, in any of the forms
+// that msgpack allows. Each node in Topology.Foreign has an encoder of its own in each incarnation, and FaultForeign
+// makes single messages of any sender use other forms. The forms have no meaning, so no machine may behave
+// differently because of them: a run with such messages is repeated without them, and both runs must be equal except
+// for these bytes (S26).
 
-// A scribe is who writes a message: what is counted of foreign encoders is counted by that.
+// A scribe is the kind of party that writes a message. Messages of foreign encoders are counted by scribe.
 type scribe int
 
 const (
@@ -28,18 +29,19 @@ const (
 
 var scribeNames = [scribes]string{"sender", "receiver", "vanilla"}
 
-// foreignPoint is where messages in other forms are counted.
+// foreignPoint returns the coverage point that counts messages of the tag t that the scribe s wrote in other forms.
 func foreignPoint(s scribe, t protocol.Tag) coverage.Point {
 	return pointForeign + coverage.Point(s)*tagsMax + coverage.Point(t)
 }
 
-// encoders write messages in other bytes.
+// encoders rewrites messages in other bytes.
 type encoders struct {
-	rewritten []byte // the newest message in other forms
+	rewritten []byte // the newest message that was rewritten
 }
 
-// written is a message as its node's encoder writes it, unless that is struck in this one. Nth names the message among
-// those of the subject. The bytes are borrowed until the next message.
+// written returns a message as the encoder of node n writes it. If the node has our encoder, a fault may still
+// rewrite this one message. The number nth identifies the message among the messages of the subject about. The
+// returned bytes are valid until the next message.
 func (x *encoders) written(w *Cluster, n *world.Node, about plan.Subject, nth uint64, body []byte) []byte {
 	if n.User {
 		return body
@@ -55,7 +57,7 @@ func (x *encoders) written(w *Cluster, n *world.Node, about plan.Subject, nth ui
 	return x.inForms(w, s, formsOf(style), mixed(style, about, nth), body)
 }
 
-// once is a message of who mostly writes as we do.
+// once returns a message of a party that uses our encoder, rewritten if FaultForeign strikes it.
 func (x *encoders) once(w *Cluster, s scribe, about plan.Subject, nth uint64, body []byte) []byte {
 	d, yes := w.Strikes(plan.FaultForeign, about, nth)
 	if !yes {
@@ -64,14 +66,16 @@ func (x *encoders) once(w *Cluster, s scribe, about plan.Subject, nth uint64, bo
 	return x.inForms(w, s, formsOf(d), d.Again().Again(), body)
 }
 
-// formsOf draws in what an encoder differs from ours.
+// formsOf draws the forms in which an encoder differs from ours.
 func formsOf(d draw.Of) foreign.Forms { return 1 + foreign.Forms(d.Below(uint64(foreign.All))) }
 
+// mixed combines a draw with the subject and the number of a message.
 func mixed(d draw.Of, about plan.Subject, nth uint64) draw.Of {
 	return draw.Of(draw.Mix(draw.Mix(uint64(d), uint64(about)), nth))
 }
 
-// inForms writes a message otherwise. An empty frame, which refuses, stays what it is.
+// inForms rewrites a message in the given forms. An empty frame, which is a refusal, stays empty, and so does any
+// message without a readable tag.
 func (x *encoders) inForms(w *Cluster, s scribe, forms foreign.Forms, d draw.Of, body []byte) []byte {
 	tag, err := protocol.PeekTag(body, &WireLimits)
 	if err != nil {
@@ -86,7 +90,8 @@ func (x *encoders) inForms(w *Cluster, s scribe, forms foreign.Forms, d draw.Of,
 	return b
 }
 
-// onItsWay is a message of n as it arrives: written by n's encoder, or corrupted, and then not written anew.
+// onItsWay returns a message of n as it arrives: either written by n's encoder, or corrupted. A corrupted message is
+// not rewritten.
 func (x *encoders) onItsWay(w *Cluster, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64,
 	body []byte) []byte {
 	b := w.Corrupt(f, c, nth, body)
@@ -96,7 +101,7 @@ func (x *encoders) onItsWay(w *Cluster, n *world.Node, f plan.Fault, c *world.Co
 	return x.written(w, n, c.Name, 2*nth+direction, body)
 }
 
-// request is a message of n that is to be answered, as it arrives: sometimes with a field that is given twice.
+// request returns a request of n as it arrives. Sometimes a field occurs twice in it (FaultRepeated).
 func (x *encoders) request(w *Cluster, n *world.Node, c *world.Conn, body []byte) []byte {
 	if n.User {
 		return w.Corrupt(plan.FaultCorruptRequest, c, c.Sent, body)
@@ -110,7 +115,7 @@ func (x *encoders) request(w *Cluster, n *world.Node, c *world.Conn, body []byte
 	return x.onItsWay(w, n, plan.FaultCorruptRequest, c, world.ToServer, c.Sent, body)
 }
 
-// choices are drawn one after the other.
+// choices returns a function that draws one choice after another from d.
 func choices(d draw.Of) foreign.Draw {
 	return func(n int) int {
 		d = d.Again()

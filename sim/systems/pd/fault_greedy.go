@@ -11,11 +11,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A greedy peer is a stranger who speaks our extensions in a name of its own. So it is a peer like any; it asks a
-// receiver for pages again and again, under ever new operations, waits for ever, and writes nothing. It may have its
-// share of every table, and no more (S18).
+// A greedy peer is a stranger that speaks our extensions under a name of its own, and is therefore an ordinary peer.
+// The peer requests pages from a receiver again and again, each time as a new operation with a long deadline, and
+// writes nothing. The peer may use its share of each table, and no more (S18).
 
-// beset has one come to a receiver. In worlds of one flow alone that flow says what it asks for.
+// beset makes a greedy peer connect to a receiver. In a world in which all jobs belong to one flow, the flow
+// determines what the peer requests.
 func (s stranger) beset() {
 	w, n, d := s.w, s.n, s.d
 	if !n.Receives() || len(w.Jobs) == 0 {
@@ -48,14 +49,14 @@ func (s stranger) beset() {
 	}
 }
 
-// ownName is the name of a stranger that is a peer like any.
+// ownName returns a name for a stranger that acts as an ordinary peer.
 func (s stranger) ownName() (me effects.Incarnation) {
 	binary.LittleEndian.PutUint64(me[:8], uint64(s.d)*0x9E3779B97F4A7C15|1)
 	binary.LittleEndian.PutUint64(me[8:], uint64(s.w.Now))
 	return me
 }
 
-// hello is what a stranger says first, in a name of its own.
+// hello returns the handshake message of a stranger under a name of its own.
 func hello(n *world.Node, me effects.Incarnation, geometry []uint64) []byte {
 	layout := Its(n).Cfg.Layout
 	bytes, err := layout.PageBytes()
@@ -68,7 +69,8 @@ func hello(n *world.Node, me effects.Incarnation, geometry []uint64) []byte {
 	return m.Append(nil)
 }
 
-// crowd has strangers come to a receiver, up to as many as twice its places, who say hello and nothing more.
+// crowd makes strangers connect to a receiver, up to twice as many as its limit for peers. The strangers send a
+// handshake and nothing more.
 func (s stranger) crowd() {
 	w, n, d := s.w, s.n, s.d
 	if !n.Receives() {
@@ -84,7 +86,7 @@ func (s stranger) crowd() {
 	}
 }
 
-// greet is one message of such a stranger.
+// greet delivers one message of a greedy peer or of a stranger in a crowd.
 func (s stranger) greet(conn uint64, channel effects.Channel, b []byte) {
 	w, n := s.w, s.n
 	w.Requests = append(w.Requests, world.Request{Node: n.ID, Life: n.Life, Channel: channel, Noise: true, At: w.Now})

@@ -8,8 +8,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// FetchChunks is an engine wanting a request's chunks from one on, where its node keeps offers. It may find that
-// it wants them only later, or not at all; now says that later has come.
+// FetchChunks makes an engine fetch a request's chunks from index from on, at a node that keeps offers. A fault may
+// make the engine postpone the fetch, or abandon the request. If now is set, the fetch was postponed before and is
+// not postponed again.
 func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 	n := w.Nodes[j.Receiver]
 	name := plan.AboutCommand(j.request, plan.WantFetch, j.Given[plan.WantFetch]+1)
@@ -38,14 +39,14 @@ func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 	}
 	body := engine.Fetch{Request: j.Name, Keys: j.Keys[from : from+count], Patience: Its(n).Cfg.FetchTimeout}
 	if j.gather && d.Again().Permille(200) {
-		body.Request = nil // Then it takes nothing from anybody.
+		body.Request = nil // Without a request, the fetch consumes no claim of any request.
 	}
 	patience := Its(n).Cfg.FetchTimeout
 	switch d = d.Again().Again(); {
 	case j.probe:
 	case d.Permille(200):
 		body.Patience = 0
-	case d.Permille(400): // What is beyond the node's own is not had.
+	case d.Permille(400): // More than the node's own limit: the node applies its limit.
 		body.Patience = 5 * patience
 	default:
 		patience = d.Again().Span(1, patience)
@@ -59,17 +60,19 @@ func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
 	}
 }
 
-// FetchFirst is an engine wanting the first chunks of a request, which its node keeps or has.
+// FetchFirst makes an engine fetch the first count chunks of a request. The node keeps offers of these chunks or
+// already has them.
 func (j *Job) FetchFirst(w *Cluster, count int) {
 	j.prefix = count
 	j.FetchChunks(w, 0, false)
 }
 
-// WantGiveUp are commands by which an engine lets go of the rest of a fetch that has failed.
+// WantGiveUp is the kind of command by which an engine gives up the rest of a failed fetch.
 var WantGiveUp = plan.NewWant(19, "giveup", false)
 
-// givesUp draws whether an engine lets go of all that its failed fetch was still to bring, and says whether it wants
-// nothing of that any more. It may want it later: what comes until then is kept for it.
+// givesUp draws whether an engine gives up all chunks that its failed fetch had still to read. The result is true if
+// the engine does not want these chunks any more. If the result is false after a give-up, the engine may fetch the
+// chunks later, and chunks that arrive until then are kept for it.
 func (j *Job) givesUp(w *Cluster, n *world.Node, c *Command) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 19)
 	if j.probe || len(j.Name) == 0 || w.Seed >= draw.RestlessSeed || !d.Permille(600) {
@@ -80,12 +83,13 @@ func (j *Job) givesUp(w *Cluster, n *world.Node, c *Command) bool {
 	return d.Again().Permille(700)
 }
 
+// abandon makes the engine of n abandon the job's request.
 func (j *Job) abandon(w *Cluster, n *world.Node) {
 	w.Give(n, Command{Want: plan.WantAbandon, Job: j.Place, Body: &engine.Abandon{Request: j.Name}}, 0)
 	j.abandonOthers(w, n)
 }
 
-// fetched is the outcome of a fetch: all of its chunks, or none that counts.
+// fetched handles the outcome of a fetch. A fetch either delivers all of its chunks, or none of them counts.
 func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if OnFetched.Report(&w.Panel, n.ID, Fetched{n, e, c}); w.Failure != nil {
@@ -108,13 +112,15 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 	case j.probe || j.Given[plan.WantFetch] >= 3:
 		return
 	}
-	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 14); !d.Permille(600) { // The rest, or once more.
+	// fetch the rest, or try once more
+	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 14); !d.Permille(600) {
 		w.ForNode(n, d.Again().Heavy(20*effects.Millisecond),
 			world.Delivery{Kind: world.KindFetch, A: uint64(c.Job), B: wantedLater, C: uint64(next)})
 	}
 }
 
-// scatters has chunks of a fetch handed over by whoever sees to engines in processes of their own, if it is one's.
+// scatters passes a Scatter effect to the flow for engines in processes of their own; the flow hands over the chunks
+// of the fetch. The result is false if the fetch is from an engine inside the node.
 func scatters(w *Cluster, n *world.Node, e *effects.Scatter) bool {
 	c := w.CommandOf(n, e.Ticket)
 	if !c.Attached {

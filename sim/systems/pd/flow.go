@@ -15,87 +15,100 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Flow is a way in which chunks get from node to node beside those of prefill and decode. A package of its own brings
-// it as a value: what ranks, engines, oracles, seeds and the explorer do for it. What is nil is as without it.
+// A Flow is an additional way in which chunks move from node to node, besides PD's own prefill and decode transfers.
+// A package of its own defines a flow as a value; the fields say what ranks, engines, oracles, seeds and the explorer
+// do for the flow. A field that is nil adds nothing.
 type Flow struct {
-	// Word is what a topology says for it to play, and a job to be its own ([plan.NewWord]). It is asked for nothing of
-	// what follows where it does not play.
+	// Word is the word by which a topology declares that the flow plays, and by which a job declares that it belongs
+	// to the flow ([plan.NewWord]). The fields below are not used in a plan in which the flow does not play.
 	Word string
-	// Alone: where it plays all jobs are its own, also those that are made to see whether anything gets through again.
+	// Alone means that every job belongs to this flow where the flow plays. That includes the probe jobs that check
+	// whether transfers succeed again after all faults have ended.
 	Alone bool
-	// Lender, of such a flow, is the command by which an engine lends a page, to look at.
+	// Lender gives the command by which an engine lends a page for inspection, and returns its ticket. Only flows
+	// with Alone have it.
 	Lender func(w *Cluster, n *world.Node, page uint32) effects.Ticket
-	// Geometry and Beset, of such a flow, are what a greedy stranger says to a node of its memory, and asks for under an
-	// operation.
+	// Geometry and Beset are for flows with Alone. Geometry returns what a greedy stranger declares to node n about
+	// its memory. Beset returns the message by which the stranger makes a request under the given operation number.
 	Geometry func(w *Cluster, n *world.Node) []uint64
 	Beset    func(w *Cluster, n *world.Node, me, to protocol.UUID, operation uint64, d draw.Of) []byte
 	Profiles []expand.Profile
 	Scopes   func() []explore.Scope
 
-	Cast  func(p *plan.Plan, n *world.Node)                 // what a node does in it
-	Rank  func(p *plan.Plan, c *rank.Config)                // what every rank goes by
-	Boot  func(p *plan.Plan, n *world.Node, c *rank.Config) // and what one does, beside that
-	Ports func(n *world.Node) []effects.Channel             // on which a node listens beside PD's
-	Begin func(w *Cluster, n *world.Node, c *Command)       // all pages of a job of its are reserved: its engine has them
-	Start func(w *Cluster, j *Job)                          // or a job begins without pages, where this is given
-	// Fetch is the engine of a job of its that the proxy has sent on; false: PD's own reads it.
+	Cast  func(p *plan.Plan, n *world.Node)                 // sets what a node does in the flow
+	Rank  func(p *plan.Plan, c *rank.Config)                // changes the configuration that all ranks share
+	Boot  func(p *plan.Plan, n *world.Node, c *rank.Config) // changes the configuration of one rank
+	Ports func(n *world.Node) []effects.Channel             // channels on which a node listens besides PD's own
+	// runs when all pages of a job of the flow are reserved and belong to the engine
+	Begin func(w *Cluster, n *world.Node, c *Command)
+	// if set, starts a job of the flow, which needs no reserved pages
+	Start func(w *Cluster, j *Job)
+	// Fetch runs for the engine of a job of the flow after the proxy has forwarded the job. The result is false if
+	// PD's own engine must read the job.
 	Fetch func(w *Cluster, n *world.Node, j *Job) bool
-	// Act does what is queued as [world.KindAttached]. A flow that has it is of engines in processes of their own: jobs
-	// that say its word, and perhaps another flow's beside, begin and are read as it has it, and so are all commands of
-	// theirs.
+	// Act handles deliveries of kind [world.KindAttached]. A flow that has Act serves engines in processes of their
+	// own: jobs with the flow's word, which may carry another flow's word as well, begin and are read through this
+	// flow, and the flow handles all commands of these jobs.
 	Act func(w *Cluster, d world.Delivery)
-	// Scatter, of such a flow, hands chunks of a fetch over: a [world.KindScattered] follows.
+	// Scatter, in a flow with Act, hands over the chunks of a fetch. A [world.KindScattered] delivery follows.
 	Scatter func(w *Cluster, n *world.Node, e *effects.Scatter)
-	// Keeps, of such a flow, is what it keeps in [Cluster.Attached], as a pointer.
+	// Keeps, in a flow with Act, is the pointer type of the value that the flow stores in [Cluster.Attached].
 	Keeps reflect.Type
-	// Harms, of such a flow, are what may go wrong with its engines in a small world now, in the way that a scope says.
+	// Harms, in a flow with Act, returns the faults that can happen to its engines at this moment in a small world,
+	// of the kind that the scope names.
 	Harms func(w *Cluster, how string) []world.Delivery
-	// Later is the engine of a job of its going on at a place that it has noted (Later).
+	// Later continues the work of an engine on a job of the flow. The argument at is the place that the flow passed
+	// to the function [Later].
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
-	// Layers, where this is given, is how many pages each chunk of a job of its has: its keys are those of layers then.
+	// Layers, if set, returns how many pages each chunk of a job of the flow has. The job's keys are then keys of
+	// layers.
 	Layers func(p *plan.Plan) int
-	// Holds, likewise, is how many pages of its sender each chunk of a job is put together of, if its receiver has them in
-	// one: its keys are those of chunks then. 0: it has not.
+	// Holds, if set, returns how many pages of the sender make up one chunk of a job, if the receiver stores the
+	// chunk in one page. The job's keys are then keys of chunks. The result is 0 if the receiver does not store chunks
+	// in this way.
 	Holds func(p *plan.Plan, to plan.Node) int
 
-	// Put: an engine has given a put, or its outcome is here and its memory is not, or that is back: then it says what the
-	// engine does with it beside giving it back.
+	// Put runs when an engine has given a put, again if the outcome arrives before the put's memory is returned (back
+	// is false in both cases), and when the memory is returned (back is true). In the last case the result says what
+	// the engine does with the pages besides giving them back.
 	Put func(w *Cluster, n *world.Node, put effects.Ticket, back bool) Use
 
-	// Brings is of a flow in which chunks come that nobody sent: whoever has them is asked by nodes on either side, and
-	// so more says hello, and keeps promises, than what pushes and pulls account for.
+	// Brings says that chunks of this flow can arrive without having been pushed: nodes of both roles request them
+	// from any node that has them. Therefore there are more handshakes, and more nodes that must keep their promises,
+	// than pushes and pulls explain.
 	Brings bool
-	// Has says that a rank has pages of its engine's share for the flow, or is about to.
+	// Has reports whether a rank has pages of its engine's share for the flow, or is about to have some.
 	Has func(s *rank.Stats) bool
 
 	Commands []Commands
 	Oracles  []oracle.Oracle
-	Words    []Word         // that only their senders may say
-	States   []reflect.Type // of what its oracles remember, as pointers
+	Words    []Word         // messages of the flow that only their sender may send
+	States   []reflect.Type // types of the state that the flow's oracles keep, as pointers
 }
 
-// A Use is what an engine does with the pages of a put.
+// A Use says what an engine does with the pages of a put.
 type Use uint8
 
-// Uses; of two the latter counts.
+// Uses. If two flows use the same pages, the greater value applies.
 const (
 	Unused Use = iota
-	Used       // they are not filled again
-	Lent       // nor given back before the flow does
+	Used       // the pages are not filled again
+	Lent       // the pages are also not given back before the flow gives them back
 )
 
-// Commands are those of one kind that engines give for a flow. Their names come from [plan.NewWant].
+// Commands describes one kind of command that engines give for a flow. The name of the kind comes from [plan.NewWant].
 type Commands struct {
-	Want     plan.Want
-	Holds    bool // they may have their outcome before their memory is the engine's again
-	Ended    func(w *Cluster, n *world.Node, e *effects.Deliver, c *Command)
-	Returned func(w *Cluster, n *world.Node, c *Command) // after an outcome that held
+	Want  plan.Want
+	Holds bool // the outcome may arrive before the command's memory belongs to the engine again
+	Ended func(w *Cluster, n *world.Node, e *effects.Deliver, c *Command)
+	// runs when the memory returns, after an outcome that held it
+	Returned func(w *Cluster, n *world.Node, c *Command)
 }
 
-// Flows are some of them.
+// Flows is a list of flows.
 type Flows []*Flow
 
-// of are the commands of a flow that one is of; nil: it is PD's own.
+// of returns the Commands entry of the flow that c belongs to, or nil if c is a command of PD itself.
 func (all Flows) of(c *Command) *Commands {
 	for _, f := range all {
 		if c.Attached && f.Act == nil {
@@ -108,7 +121,7 @@ func (all Flows) of(c *Command) *Commands {
 	return nil
 }
 
-// put tells flows of a put, and says what is done with its pages.
+// put passes a put to the flows and returns what the engine does with the pages of the put.
 func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (use Use) {
 	for _, f := range all {
 		if f.Put != nil {
@@ -118,7 +131,7 @@ func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (
 	return use
 }
 
-// owner is the flow whose job it is; nil: PD's own.
+// owner returns the flow that the job belongs to, or nil if the job is a job of PD itself.
 func (all Flows) owner(j *Job) *Flow {
 	for _, f := range all {
 		if j.Said[f.Word] || f.Alone {
@@ -128,7 +141,8 @@ func (all Flows) owner(j *Job) *Flow {
 	return nil
 }
 
-// attaching is the flow whose engines, in processes of their own, work on a job; nil: those within do.
+// attaching returns the flow that runs the job's engines in processes of their own, or nil if the engines are inside
+// the nodes.
 func (all Flows) attaching(j *Job) *Flow {
 	for _, f := range all {
 		if f.Act != nil && j.Said[f.Word] {
@@ -138,7 +152,7 @@ func (all Flows) attaching(j *Job) *Flow {
 	return nil
 }
 
-// Harms are what may go wrong in a small world in a way.
+// Harms returns the faults of the kind how that can happen in a small world at this moment.
 func (all Flows) Harms(w *Cluster, how string) (some []world.Delivery) {
 	for _, f := range all {
 		if f.Harms != nil {
@@ -148,15 +162,16 @@ func (all Flows) Harms(w *Cluster, how string) (some []world.Delivery) {
 	return some
 }
 
-// Alone says whether all jobs are of one flow.
+// Alone reports whether all jobs belong to one flow.
 func (all Flows) Alone() bool { return all.alone() != nil }
 
-// Lender is the command by which a page of a node's engine is lent, where all jobs are of one flow.
+// Lender gives the command by which an engine of node n lends a page. Lender may be called only if all jobs belong to
+// one flow.
 func (all Flows) Lender(w *Cluster, n *world.Node, page uint32) effects.Ticket {
 	return all.alone().Lender(w, n, page)
 }
 
-// alone is the flow whose jobs all are, if there is one that plays.
+// alone returns the playing flow to which all jobs belong, or nil if there is none.
 func (all Flows) alone() *Flow {
 	for _, f := range all {
 		if f.Alone {
@@ -166,7 +181,7 @@ func (all Flows) alone() *Flow {
 	return nil
 }
 
-// Layers is how many pages chunks have whose layers have pages of their own; 0: there are none.
+// Layers returns the number of pages of a chunk if each layer has pages of its own, and 0 otherwise.
 func (all Flows) Layers(p *plan.Plan) int {
 	for _, f := range all {
 		if f.Layers != nil {
@@ -176,7 +191,7 @@ func (all Flows) Layers(p *plan.Plan) int {
 	return 0
 }
 
-// Playing are those that have a part in a plan.
+// Playing returns the flows that take part in a plan.
 func (all Flows) Playing(p *plan.Plan) (some Flows) {
 	for _, f := range all {
 		if p.Topology.Said[f.Word] {
@@ -186,15 +201,15 @@ func (all Flows) Playing(p *plan.Plan) (some Flows) {
 	return some
 }
 
-// Bring says whether chunks come that nobody sent.
+// Bring reports whether chunks can arrive that were not pushed. See [Flow.Brings].
 func (all Flows) Bring() bool {
 	return slices.ContainsFunc(all, func(f *Flow) bool { return f.Brings })
 }
 
-// Have says whether one of them has pages of its engine's share.
+// Have reports whether a flow has pages of its engine's share.
 func (all Flows) Have(s *rank.Stats) bool {
 	return slices.ContainsFunc(all, func(f *Flow) bool { return f.Has != nil && f.Has(s) })
 }
 
-// In is the cluster of which an oracle is told.
+// In returns the cluster that an oracle's call is about.
 func In(c *oracle.Call) *Cluster { return c.Run().(interface{ Ranked() *Cluster }).Ranked() }

@@ -7,28 +7,29 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What PD's engines and plain peers report to the oracles of a run, each at its instant: see [world.OnGranting] and the
-// others there. Where an outcome is reported, its command is noted as over already.
+// The events that PD's engines and plain peers report to the oracles of a run, each at the moment when it happens.
+// See [world.OnGranting] and the declarations beside it. When an outcome is reported, its command is already marked
+// as over.
 type (
-	// Given: an engine gives a command, which its machine gets later.
+	// Given: an engine gives a command. The machine receives the command later.
 	Given struct {
 		Node    *world.Node
 		Command *Command
 		Ticket  effects.Ticket
 	}
-	// Commanded: a machine is about to get a command.
+	// Commanded: a machine is about to receive a command.
 	Commanded struct {
 		Node    *world.Node
 		Command *Command
 		Ticket  effects.Ticket
 	}
-	// Outcome: a command has its outcome, of whatever kind it is; of some kinds more is reported below.
+	// Outcome: a command of any kind has its outcome. For some kinds, a more specific event below follows.
 	Outcome struct {
 		Node    *world.Node
 		Effect  *effects.Deliver
 		Command *Command
 	}
-	// Reserved: an engine has pages to fill, or was refused them.
+	// Reserved: a reserve has its outcome. The engine has pages to fill, or was refused.
 	Reserved struct {
 		Node    *world.Node
 		Effect  *effects.Deliver
@@ -64,24 +65,24 @@ type (
 		Effect  *effects.Deliver
 		Command *Command
 	}
-	// Read: an engine reads the pages that it got for a job.
+	// Read: an engine reads the pages that it obtained for a job.
 	Read struct {
 		Node  *world.Node
 		Job   *Job
 		Pages []effects.Page
 	}
-	// Returned: the memory of a put is its engine's again.
+	// Returned: the memory of a put belongs to its engine again.
 	Returned struct {
 		Node    *world.Node
 		Command *Command
 	}
-	// Kept: an engine learns how many chunks are ready or kept where they are.
+	// Kept: an engine learns how many chunks are ready at its node or are kept where they are.
 	Kept struct {
 		Node    *world.Node
 		Effect  *effects.Deliver
 		Command *Command
 	}
-	// Stored: a cache has taken over what its engine filled.
+	// Stored: a cache has taken over the pages that its engine filled.
 	Stored struct {
 		Node    *world.Node
 		Command *Command
@@ -91,40 +92,40 @@ type (
 		Node    *world.Node
 		Command *Command
 	}
-	// Withdrawn: an engine has those pages back.
+	// Withdrawn: an engine has taken back the pages that it had shared.
 	Withdrawn struct {
 		Node    *world.Node
 		Command *Command
 	}
-	// Releasing: an engine gives back what it had by a ticket.
+	// Releasing: an engine gives back the pages that it obtained under a ticket.
 	Releasing struct {
 		Node   *world.Node
 		Ticket effects.Ticket
 	}
-	// Notified: a node notifies the proxy; Taken: the transport took the message.
+	// Notified: a node notifies the proxy. Taken says whether the transport accepted the message.
 	Notified struct {
 		Node    *world.Node
 		Message *protocol.ProxyNotif
 		Taken   bool
 	}
-	// DoneSent: a node sends the message that ends an offer; Taken: the transport took it.
+	// DoneSent: a node sends the message that ends an offer. Taken says whether the transport accepted the message.
 	DoneSent struct {
 		Node    *world.Node
 		Message *protocol.PullDoneSignal
 		Taken   bool
 	}
-	// PlainStored: half of a page is written by a plain peer.
+	// PlainStored: a plain peer writes half of a page.
 	PlainStored struct {
 		Write *PlainWrite
 		Half  int
 	}
-	// PlainStill: that write touches nothing any more.
+	// PlainStill: a write of a plain peer is complete and touches the page no more.
 	PlainStill struct {
 		Write *PlainWrite
 	}
 )
 
-// Declarations of what PD reports.
+// The declarations of the events that PD reports.
 var (
 	OnGiven       = oracle.NewHappening[Given]()
 	OnCommanded   = oracle.NewHappening[Commanded]()

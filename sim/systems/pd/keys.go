@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// keys are those of chunks, by number; nil: nobody has that one.
+// keys holds the spelled keys of chunks, by number. A nil entry is a key that has not been used.
 type keys [][]byte
 
-// room forgets the keys of another run.
+// room clears the keys of the previous run and makes space for the given number of keys.
 func (k *keys) room(most int) {
 	if cap(*k) < most {
 		*k = make([][]byte, most)
@@ -20,14 +20,15 @@ func (k *keys) room(most int) {
 	clear(*k)
 }
 
-// The hash of a key is its number, spread: so it tells the number, too. Its digits come lowest first.
+// The hash in a key is the key's number multiplied by spread (modulo 2^32), so the number can be computed from the
+// hash. The hexadecimal digits are in little-endian order.
 const (
 	digits   = "0123456789abcdef"
 	spread   = 2654435761
-	unspread = 244002641 // spread times this is 1
+	unspread = 244002641 // the inverse of spread modulo 2^32
 )
 
-// Number is the number of a key.
+// Number returns the number of a key. The result is false if k does not contain the key.
 func (k keys) Number(name []byte) (uint32, bool) {
 	if len(name) < len(keyText) {
 		return 0, false
@@ -37,7 +38,7 @@ func (k keys) Number(name []byte) (uint32, bool) {
 		spelled |= uint32(c&15+c>>6*9) << (4 * i)
 	}
 	id := spelled * unspread
-	if layer := name[len(keyText):]; len(layer) > 1 { // It says how many come before it in its chunk.
+	if layer := name[len(keyText):]; len(layer) > 1 { // The suffix is the index of the layer in its chunk.
 		before := uint32(0)
 		for _, c := range layer[1:] {
 			before = before*10 + uint32(c-'0')
@@ -50,7 +51,7 @@ func (k keys) Number(name []byte) (uint32, bool) {
 	return id, true
 }
 
-// make spells a key.
+// make returns the key with the given number, and spells it on first use.
 func (k keys) make(id uint32, memory *world.Arena[byte]) []byte {
 	if k[id] == nil {
 		k[id] = k.spell(id, memory)
@@ -58,7 +59,7 @@ func (k keys) make(id uint32, memory *world.Arena[byte]) []byte {
 	return k[id]
 }
 
-// spell writes the key with a number.
+// spell returns the text of the key with the given number.
 func (keys) spell(id uint32, memory *world.Arena[byte]) []byte {
 	key := memory.Keep([]byte(keyText))
 	for i := range 8 {
@@ -67,8 +68,9 @@ func (keys) spell(id uint32, memory *world.Arena[byte]) []byte {
 	return key
 }
 
-// keyText is what all keys have in common: a model, the world's size, a worker, a hash of nine digits and a type.
+// keyText is the text that all keys have in common: a model, the world size, a worker, a hash of nine digits and a
+// type.
 var keyText = (&protocol.Key{Model: "sim", WorldSize: 1, Hash: "000000001", Dtype: protocol.DtypeBFloat16}).String()
 
-// keyHash is where in it the hash begins.
+// keyHash is the position of the hash in keyText.
 var keyHash = strings.Index(keyText, "000000001")

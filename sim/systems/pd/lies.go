@@ -2,10 +2,11 @@ package pd
 
 import "github.com/kvferry/kvferry/sim/plan"
 
-// Lies says whether messages of a world may arrive as nobody wrote them, planes refuse what they were given, or one
-// peer's handshake takes another's place half-way, whose rest then makes no sense.
+// Lies reports whether messages of a world may arrive changed, planes may refuse the effects that they receive, or
+// the handshake of one peer may displace another peer's unfinished handshake, so that the remaining messages of the
+// latter make no sense.
 func Lies(w *Cluster) bool {
-	// A node that is both says hello under two names.
+	// A node with both roles shakes hands under two names.
 	if t := w.Source.Topology; int(w.Source.Bounds.Peers)+1 < t.Senders+t.Receivers {
 		return true
 	}

@@ -8,49 +8,53 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// All that is asked of a machine beside its steps and its deadline is asked here: of ranks, and by who judges them.
+// The functions of this file are the only access to a rank's machine besides its steps and its deadline. The oracles,
+// checks and faults of the simulation use them.
 
+// rankOf returns the machine of a node that is a rank.
 func rankOf(n *world.Node) *rank.Rank { return n.Machine.(*rank.Rank) }
 
-// ReadyAt is the page that n's machine has for a key, if it is there.
+// ReadyAt returns the page in which n's machine has the chunk with the given key, and whether the chunk is ready.
 func ReadyAt(n *world.Node, key []byte) (effects.Page, bool) { return rankOf(n).Ready(key) }
 
-// Hopes says whether n's machine thinks that a key may still come.
+// Hopes reports whether the chunk of a key is readable at n, or may become readable according to n's machine.
 func Hopes(n *world.Node, key []byte) bool { return rankOf(n).Hope(key) }
 
-// Fetching says whether n's machine has begun a fetch: it knew then where each of its chunks is.
+// Fetching reports whether n's machine has begun a fetch. At the beginning of a fetch the machine knows the location
+// of each chunk.
 func Fetching(n *world.Node, t effects.Ticket) bool { return rankOf(n).Fetching(t) }
 
-// ClaimsOf is for how many requests n's machine keeps a chunk.
+// ClaimsOf returns the number of requests for which n's machine keeps a chunk.
 func ClaimsOf(n *world.Node, key []byte) int { return rankOf(n).ClaimsOn(key) }
 
-// KeyHashOf is what this life of n calls a key in facts.
+// KeyHashOf returns the hash by which n's present incarnation names a key in facts.
 func KeyHashOf(n *world.Node, key []byte) uint64 { return rankOf(n).KeyHash(key) }
 
-// StatsOf is what n's machine counts.
+// StatsOf returns the counters of n's machine.
 func StatsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 
-// SharesOf is what n's machine counts of each share that peers have, and what there is.
+// SharesOf returns, for each share that peers have, the value that n's machine has counted and the value that is
+// really there.
 func SharesOf(n *world.Node) (counted, there [rank.Shared]int) { return rankOf(n).Shares() }
 
-// PageStateOf is what n's machine says of a page.
+// PageStateOf returns the state of page i in n's machine.
 func PageStateOf(n *world.Node, i uint32) memory.State {
 	return rankOf(n).Page(0, i)
 }
 
-// situationOf is that of which an event tells n's machine.
+// situationOf returns the situation of n's machine in which ev arrives.
 func situationOf(n *world.Node, now effects.Time, ev effects.Event) rank.Situation {
 	return rankOf(n).SituationOf(now, ev)
 }
 
-// BufferOf is how n's machine calls its memory to peers.
+// BufferOf returns the id under which n's machine announces its memory to peers.
 func BufferOf(n *world.Node) effects.BufferID { return rankOf(n).Buffer() }
 
-// TablesOf shows what is in the tables of n's machine, and what may be there at rest.
+// TablesOf visits the tables of n's machine, with the number of rows and what may remain in the table at rest.
 func TablesOf(n *world.Node, visit table.Visit) { rankOf(n).Tables(visit) }
 
-// LimitsOf is what n's machine says that it may have outstanding.
+// LimitsOf returns the limits that n's machine declares for its outstanding work.
 func LimitsOf(n *world.Node) effects.Limits { return rankOf(n).Limits() }
 
-// CountsOf is how many connections and links n's machine knows of.
+// CountsOf returns the number of connections and links that n's machine knows.
 func CountsOf(n *world.Node) (conns, links int) { return rankOf(n).Conns(), rankOf(n).Linked() }

@@ -2,25 +2,27 @@ package pd
 
 import "github.com/kvferry/kvferry/protocol"
 
-// What the network must know of messages, to break them and to say what came of them.
+// The functions of this file tell the simulated network about messages: how to damage them, and how to interpret
+// them.
 
-// wrongAnswer is an answer to something else than what is asked on a channel of the kind that begins with a hello.
+// wrongAnswer returns a reply of another kind than the request asks for, on a channel that begins with a handshake.
 func wrongAnswer() []byte { return (&protocol.HixlReadyResponse{}).Append(nil) }
 
-// goodRequest is a request as a receiver gets them, of which noise cuts off the end.
+// goodRequest returns an allocation request as receivers get it. Noise uses it with the end cut off.
 func goodRequest() []byte {
 	m := protocol.AllocRequest{Keys: [][]byte{[]byte("m@1@0@ab@bfloat16")}, Format: protocol.FormatKV2LTD,
 		Shape: simLayout(2).Shape, Dtype: protocol.DtypeBFloat16, LastChunkTokens: tokensPerChunk}
 	return m.Append(nil)
 }
 
-// readNotice is what a rank tells the proxy.
+// readNotice decodes the notification that a rank sends to the proxy.
 func readNotice(body []byte) (m protocol.ProxyNotif, err error) {
 	err = m.Decode(body, &WireLimits)
 	return m, err
 }
 
-// senseless is an answer that reads well and speaks of a chunk that nobody asked about.
+// senseless changes a reply so that it can still be decoded but names a chunk that was not requested. The result is
+// false if b is no such reply.
 func senseless(b []byte) ([]byte, bool) {
 	const nobodys = 1 << 20
 	var m protocol.AllocResponse
@@ -36,7 +38,7 @@ func senseless(b []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// legible says whether the bytes are a message.
+// legible reports whether b can be decoded as a message.
 func legible(b []byte) bool {
 	for _, m := range [...]protocol.Message{
 		new(protocol.PushRegistration), new(protocol.PushWithdrawal), new(protocol.PushKeep), new(protocol.PushEnd),

@@ -7,10 +7,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A life has a name for each of its peers, which the two know and nobody else. Strangers know what everybody may:
-// who lives.
+// An incarnation uses a separate name for each of its peers. Only the two of them know that name. Strangers know what
+// any node can learn: the public names of the incarnations that are running.
 
-// LifeOf is the node whose present life has a name for somebody; nil if none does.
+// LifeOf returns the node that in its present incarnation uses the given name towards some peer, or nil if there is
+// none.
 func (w *Cluster) LifeOf(name effects.Incarnation) *world.Node {
 	for _, n := range w.Nodes[:w.Ranks] {
 		if n.Up && IsNameOf(n, name) {
@@ -20,20 +21,21 @@ func (w *Cluster) LifeOf(name effects.Incarnation) *world.Node {
 	return nil
 }
 
-// Named says whether a sender has this name for any receiver.
+// Named reports whether the sender n uses the name us towards some receiver.
 func (w *Cluster) Named(n *world.Node, us effects.Incarnation) bool {
 	return IsNameOf(n, us) && slices.ContainsFunc(w.Nodes[:w.Ranks],
 		func(to *world.Node) bool { return nameTo(n, to.ID) == us })
 }
 
-// Believes says whether a message that comes from that peer, as it says, also names n as only that peer knows it:
-// anything else is a stranger's, whose words change nothing. To begin like n's name is not enough: strangers
-// change real messages anywhere.
+// Believes reports whether a message that claims to be from peer also names n by the name that only that peer knows.
+// Any other message is a stranger's, and must change nothing. A name that merely begins like n's name is not enough,
+// because strangers change real messages at any position.
 func Believes(n *world.Node, peer, us effects.Incarnation) bool {
 	return IsNameOf(n, us) && nameFor(n, peer) == us
 }
 
-// nameFor is the name that this life of n has for who called it. It takes two hashes, so it is made once for each.
+// nameFor returns the name that this incarnation of n uses towards a caller. The name costs two hashes, so the result
+// is stored for each caller.
 func nameFor(n *world.Node, peer effects.Incarnation) effects.Incarnation {
 	names := Its(n).callers
 	name, made := names[peer]
@@ -44,8 +46,8 @@ func nameFor(n *world.Node, peer effects.Incarnation) effects.Incarnation {
 	return name
 }
 
-// nameTo is the name that this life of n has for a node that it may call. It takes two hashes, and is asked for with
-// every message, so it is made once.
+// nameTo returns the name that this incarnation of n uses towards a node that it calls. The name costs two hashes and
+// is needed for each message, so the result is stored.
 func nameTo(n *world.Node, to int32) effects.Incarnation {
 	for len(Its(n).names) <= int(to) {
 		Its(n).names = append(Its(n).names, effects.Incarnation{})

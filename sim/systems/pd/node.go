@@ -14,32 +14,37 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Side is what is known of a node because its machine is a rank: by what configuration it runs, and the names that it
-// and its peers have for each other. All of it is of one life, and never changes in it: copies of a world share it.
+// Side is what the simulator knows about a node because its machine is a rank: its configuration, and the names that
+// the node and its peers use for each other. A Side describes one incarnation and never changes during it, except
+// that names are computed on first use; copies of a world share it.
 type Side struct {
 	Cfg         rank.Config
 	Incarnation effects.Incarnation
 	Key         identity.Key
-	names       []effects.Incarnation // that it has for other nodes, by number, once they were asked for
+	// names by which this incarnation introduces itself to other nodes, by node number, computed on first use
+	names []effects.Incarnation
 
-	// callers has the names that it has for who called it, by theirs, once they were asked for.
+	// callers maps the name of each caller to the name that this incarnation uses towards that caller, computed on
+	// first use.
 	callers map[effects.Incarnation]effects.Incarnation
 }
 
-// Its is what is known of the present life of a node.
+// Its returns what is known about the present incarnation of a node.
 func Its(n *world.Node) *Side { return n.Side.(*Side) }
 
-// Where ranks listen.
+// The channels on which ranks listen.
 //
 //kvferry:table
 var (
 	receiversPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc}
-	pulledsPorts   = []effects.Channel{effects.ChannelInit, effects.ChannelDone} // of senders that are read from
-	ClosedPorts    = pulledsPorts                                                // where noise comes to other senders
-	allPorts       = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
+	// for senders whose chunks are read (pull)
+	pulledsPorts = []effects.Channel{effects.ChannelInit, effects.ChannelDone}
+	// channels on which other senders receive noise, although they do not listen there
+	ClosedPorts = pulledsPorts
+	allPorts    = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
 )
 
-// PortsOf are the channels on which n listens, but for those of other flows.
+// PortsOf returns the channels on which n listens, except the channels of flows.
 func PortsOf(n *world.Node) []effects.Channel {
 	switch {
 	case n.Receives() && n.Pulls:
@@ -52,7 +57,7 @@ func PortsOf(n *world.Node) []effects.Channel {
 	return nil
 }
 
-// castRank has a node send or receive, as the plan says.
+// castRank makes a node send, receive, or do both, as the plan says.
 func (w *Cluster) castRank(p *plan.Plan, n *world.Node) {
 	n.Facets = 0
 	if p.Receives(plan.Node(n.ID)) {
@@ -71,8 +76,8 @@ func (w *Cluster) castRank(p *plan.Plan, n *world.Node) {
 	}
 }
 
-// newRank gives n the rank of a new life, in the memory of the one that it had before, and says what memory that life
-// has.
+// newRank gives n the rank of a new incarnation, in the memory of the previous one, and returns the memory pools of
+// the new incarnation.
 func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	cfg := w.Plan.Rank
 	cfg.Pages = w.Plan.ReceiverPages
@@ -88,7 +93,7 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		cfg.Window = uint16(w.Source.Topology.Windows[n.ID])
 	}
 	if cfg.Carries > 0 && draw.Hash(w.Seed, draw.Identity, uint64(n.ID), 1<<32).Permille(200) {
-		cfg.Carries /= 2 // What both ends have is the less.
+		cfg.Carries /= 2 // The smaller of both ends' limits applies.
 	}
 	if n.Caches {
 		cfg.Retention = store.Cache
@@ -130,7 +135,7 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	}
 	n.Machine, n.Listens = machine, PortsOf(n)
 	if w.Flows.Alone() {
-		n.Listens = receiversPorts[:1] // Hellos.
+		n.Listens = receiversPorts[:1] // Only the channel for handshakes.
 	}
 	for _, f := range w.Flows {
 		if f.Ports != nil {
@@ -142,10 +147,10 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 	size, err := cfg.Layout.PageBytes()
 	reads := cfg.PullTTL
 	if n.Lends {
-		reads = cfg.Lease // What is asked for is read at once.
+		reads = cfg.Lease // A requested page is read at once.
 	}
 	writes := cfg.Lease
-	if cfg.Geometry != nil { // A registration stands until it is answered.
+	if cfg.Geometry != nil { // A registration is valid until it is answered.
 		writes = cfg.RegisterTimeout + cfg.LeaseGuard
 	}
 	second, _, _ := machine.Device()
@@ -154,12 +159,13 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		Leased: cfg.Leased, Writes: writes, Reads: reads, Buffer: BufferOf(n)}, err
 }
 
-// IsNameOf says whether a name is one that this life of n has for anybody.
+// IsNameOf reports whether name is a name that this incarnation of n uses towards some peer.
 func IsNameOf(n *world.Node, name effects.Incarnation) bool {
 	return identity.OneLife(name, Its(n).Incarnation)
 }
 
-// invited says whether n's machine gave this token to the peer of that name, to whom n is us.
+// invited reports whether n's machine gave this token to the peer with the given name, where us is the name that n
+// uses towards that peer.
 func invited(n *world.Node, peer, us effects.Incarnation, token []byte) bool {
 	want := Its(n).Key.Token("sim", peer, us)
 	return bytes.Equal(token, want[:])

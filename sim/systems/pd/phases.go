@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What the phases of a run mean to prefill and decode.
+// The behaviour of prefill and decode in the phases of a run.
 
-// patience is longer than any deadline of the plan takes.
+// patience returns a time that is longer than any sequence of deadlines in the plan takes.
 func (w *Cluster) patience() effects.Duration {
 	c := &w.Plan.Rank
 	pulls := effects.Duration(0)
@@ -22,7 +22,7 @@ func (w *Cluster) patience() effects.Duration {
 	return 12*all/10 + w.Setting.Faulty + 6*effects.Second
 }
 
-// overdue finds a command that should have ended, or given its memory back, by now.
+// overdue fails the run if a command should have ended, or should have returned its memory, by now.
 func (w *Cluster) overdue() {
 	for i := range w.Commands {
 		c := &w.Commands[i]
@@ -37,7 +37,7 @@ func (w *Cluster) overdue() {
 	}
 }
 
-// probe: from every sender to every receiver a transfer succeeds again (L5).
+// Probe checks that after all faults have ended a transfer from every sender to every receiver succeeds (L5).
 func (w *Cluster) Probe() {
 	if w.Flows.alone() != nil {
 		probeAlone(w)
@@ -48,7 +48,8 @@ func (w *Cluster) Probe() {
 		for i := range w.Plan.Receivers {
 			r := int(w.Source.Receiver(i))
 			if w.Plan.Mismatch && (s == 0 || r == 0) || s == r {
-				continue // Its configuration is what is wrong; and nobody sends to himself.
+				// The mismatched node cannot succeed because of its configuration, and no node sends to itself.
+				continue
 			}
 			ok := false
 			for try := 0; try < probeTries && !ok && w.Failure == nil; try++ {
@@ -78,7 +79,8 @@ func (w *Cluster) Probe() {
 	}
 }
 
-// probeEnd checks, in worlds in which engines say how requests ended, that the word gets to a receiver again.
+// probeEnd checks that a receiver is notified again of how requests ended, in worlds in which engines send that
+// message.
 func probeEnd(w *Cluster, job int) {
 	if !slices.ContainsFunc(w.Source.Jobs, func(j plan.Job) bool { return j.Said[Tells] }) {
 		return
@@ -90,14 +92,14 @@ func probeEnd(w *Cluster, job int) {
 		if c := &w.Commands[t-1]; w.Failure != nil || c.Over && (c.Code == effects.OK || c.Code == effects.NotSent) {
 			return
 		}
-		// The lane may be waiting for an answer that is lost, for longer than an end has time.
+		// The sender's lane may wait for a lost reply longer than the deadline of an end command.
 		w.RunUntil(w.Now+int64(Its(n).Cfg.ReplyTimeout), nil)
 	}
 	w.Fail("L9", "after all faults ended, node %d is never told how requests of node %d ended",
 		oracle.Node(w.Jobs[job].Receiver), oracle.Node(w.Jobs[job].Sender))
 }
 
-// probeAlone is Probe where a job is all nodes'.
+// probeAlone does what Probe does in worlds in which every job concerns all nodes.
 func probeAlone(w *Cluster) {
 	for try := range uint32(probeTries) {
 		i := len(w.Jobs)
@@ -121,10 +123,11 @@ func probeAlone(w *Cluster) {
 		oracle.Request(w.Jobs[len(w.Jobs)-1].Name))
 }
 
-// Serve notes whether its reader has got all of it.
+// Serve records whether the job's reader has received all of the job.
 func (j *Job) Serve(all bool) { j.served = all }
 
-// goesTo has a probe go by layers where a put of one page is of no use: to who has pages for more.
+// goesTo makes a probe go layer by layer where a put of a single page is useless. The probe is then for a receiver
+// that stores several pages of the sender in one.
 func (j *Job) goesTo(w *Cluster) {
 	for _, f := range w.Flows {
 		if f.Holds == nil || Its(w.Nodes[j.Sender]).Cfg.Layers == 0 {
@@ -136,15 +139,16 @@ func (j *Job) goesTo(w *Cluster) {
 	}
 }
 
-// Probes says whether it was made after healing, and must succeed.
+// Probes reports whether the job was created after healing. Such a job must succeed.
 func (j *Job) Probes() bool { return j.probe }
 
-// sluggish says whether the world's own delays make a fetch of one chunk last as long as its time, an offer as long
-// as a few messages, or the answer to it, which over a communicator waits for several things that the device does, as
-// long as its sender waits for that: then each may end as expired, and that one of a few does not is nobody's promise.
+// sluggish reports whether the delays of the world itself are too long for its deadlines: a fetch of one chunk can
+// take as long as its timeout, an offer is valid only as long as a few messages take, or the reply to an offer takes
+// as long as the sender waits for it (over a communicator the reply waits for several operations of the device). Each
+// transfer may then end as expired, and no rule promises that one of a few attempts succeeds.
 func (w *Cluster) sluggish(from, to *world.Node) bool {
 	c := &w.Plan.Rank
-	useful := c.PullTTL - c.LeaseGuard // how long a reader may read, or keep, what is offered
+	useful := c.PullTTL - c.LeaseGuard // how long a reader may read or keep an offer
 	if to.Delays {
 		useful -= c.LeadMin
 	}
@@ -153,13 +157,13 @@ func (w *Cluster) sluggish(from, to *world.Node) bool {
 		useful < 12*effects.Duration(w.Source.Delays.Message))
 }
 
-// Each try can end on one connection that broke while nothing was sent on it: nobody
-// can know before.
+// probeTries is the number of attempts of a probe. Each attempt can fail on a connection that broke while it was
+// idle, which no peer can notice earlier.
 const probeTries = 6
 
-// probesMax is how many probes there can be.
+// probesMax returns the largest possible number of probes.
 func (s *Setting) probesMax() int { return s.Senders * s.Receivers * probeTries }
 
-// forgotten is longer than a sender remembers requests whose last batch never came;
-// a table full of them refuses new ones until then.
+// forgotten is longer than a sender keeps a request after the request's last batch failed to arrive. Until then, a
+// full table of such requests refuses new ones.
 const forgotten = 70 * effects.Second

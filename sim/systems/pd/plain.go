@@ -9,22 +9,23 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A plain sender speaks LMCache and nothing of ours: it shakes hands, asks for pages,
-// writes them by itself and tells the proxy, one request at a time. It has no
-// incarnation, keeps no lease, commits nothing and never says that it is done. What
-// makes that bearable on a leased plane is one assumption (rule M5): that its writes
-// land before its grant's lease and Residual are over. Here they do, if only just.
+// A plainSender is a sender that speaks LMCache's protocol without our extensions. The sender shakes hands, requests
+// pages, writes them with its own hardware and notifies the proxy, one request at a time. A plain sender has no
+// incarnation and no lease, sends no commit and no done message. On a leased plane this is acceptable because of one
+// assumption (rule M5): its writes land before the lease of its grant and the residual time (Residual) have passed.
+// In the simulation the writes keep to this time, but possibly only just.
 //
-// It knows no machine, so it is not a node: only what it says and writes exists.
+// A plain sender has no machine, so it is not a node: the simulation contains only its messages and its writes.
 type plainSender struct {
 	is      bool
 	stage   plainStage
 	pool    *world.Pool
 	batch   int
-	step    uint32 // messages sent, to name what strikes them
-	writing int    // stores of the batch that have not landed
+	step    uint32 // number of messages sent; names the message in draws of faults
+	writing int    // number of stores of the batch that have not landed
 }
 
+// plainStage is the step of its protocol that a plain sender has reached.
 type plainStage uint8
 
 const (
@@ -36,7 +37,7 @@ const (
 	plainFailed
 )
 
-// PlainWrite is one page that a plain sender stores.
+// PlainWrite is the write of one page by a plain sender.
 type PlainWrite struct {
 	job   int
 	Pool  *world.Pool
@@ -48,12 +49,12 @@ type PlainWrite struct {
 	Over  bool
 }
 
-// name names one message of a plain sender in draws.
+// name returns the name of the sender's newest message in draws.
 func (s *plainSender) name(j *Job) plan.Subject {
 	return plan.AboutCommand(j.request, plan.WantPut, 1<<20+s.step)
 }
 
-// say sends a message, unless it is lost: then its sender waits for ever, as they do.
+// say sends a message, unless a fault loses it. The sender then waits forever, as real plain senders do.
 func (s *plainSender) say(w *Cluster, j *Job, channel effects.Channel, body []byte) {
 	r := w.Nodes[j.Receiver]
 	s.step++
@@ -71,12 +72,13 @@ func (s *plainSender) say(w *Cluster, j *Job, channel effects.Channel, body []by
 		Body: w.Body(w.encoders.once(w, scribePlain, s.name(j), 0, body))})
 }
 
+// start sends the first message of the handshake.
 func (s *plainSender) start(w *Cluster, j *Job) {
 	m := protocol.HixlInitRequest{LocalID: []byte("plain:1"), EngineID: []byte("plain:1")}
 	s.say(w, j, effects.ChannelInit, m.Append(nil))
 }
 
-// reply is an answer on its way back to a plain sender.
+// reply sends a reply back to a plain sender.
 func (s *plainSender) reply(w *Cluster, j *Job, r *world.Request, body []byte) {
 	name := s.name(j)
 	if w.Struck(plan.FaultReplyLost, name, 0) {
@@ -88,7 +90,7 @@ func (s *plainSender) reply(w *Cluster, j *Job, r *world.Request, body []byte) {
 			Body: w.Body(body)})
 }
 
-// heard goes on with an answer.
+// heard handles a reply that has arrived, and continues with the next step.
 func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
 	body := append([]byte(nil), d.Body...)
 	w.Recycle(d.Body)
@@ -101,7 +103,7 @@ func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
 				w.Fail("L8", "node %d answers the handshake of a vanilla sender with what that cannot read",
 					oracle.Node(j.Receiver))
 			}
-			// No plane of ours can serve it. Some ask all the same.
+			// No plane of ours can serve the sender. Some senders request pages nevertheless.
 			s.stage = plainAsk
 			s.ask(w, j)
 			return
@@ -143,7 +145,7 @@ func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
 	}
 }
 
-// ask asks for the pages of the next batch.
+// ask requests the pages of the next batch. After the last batch it notifies the proxy.
 func (s *plainSender) ask(w *Cluster, j *Job) {
 	if s.batch == len(j.Batches) {
 		s.stage = plainDone
@@ -171,13 +173,13 @@ func (s *plainSender) ask(w *Cluster, j *Job) {
 	s.say(w, j, effects.ChannelAlloc, m.Append(nil))
 }
 
-// granted reads an answer as LMCache does, and writes.
+// granted decodes the reply to a page request as LMCache does, and writes the pages.
 func (s *plainSender) granted(w *Cluster, j *Job, id effects.GrantID, body []byte) {
 	b := &j.Batches[s.batch]
 	var m protocol.AllocResponse
 	n := b.To - b.From
 	if len(body) == 0 {
-		s.stage = plainFailed // Its put raises, and its proxy is told nothing.
+		s.stage = plainFailed // The sender's put raises an exception, and its proxy is not notified.
 		return
 	}
 	switch err := m.Decode(body, &WireLimits); {
@@ -185,7 +187,7 @@ func (s *plainSender) granted(w *Cluster, j *Job, id effects.GrantID, body []byt
 		w.Fail("S10", "node %d answers a vanilla sender with what that cannot read: %v", oracle.Node(j.Receiver), err)
 		return
 	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
-		return // It gives up, as they do.
+		return // The sender gives up, as LMCache does.
 	case len(m.RemoteIndexes)+len(m.AlreadySent) != n:
 		w.Fail("S10", "node %d answers a vanilla sender with %d pages for %d keys",
 			oracle.Node(j.Receiver), len(m.RemoteIndexes)+len(m.AlreadySent), n)
@@ -211,19 +213,19 @@ func (s *plainSender) granted(w *Cluster, j *Job, id effects.GrantID, body []byt
 	}
 }
 
-// store gives one page to its hardware. However late, both halves land within what
-// was assumed of it.
+// store passes one page to the sender's hardware. However late the hardware is, both halves of the page land within
+// the time that rule M5 assumes.
 func (s *plainSender) store(w *Cluster, j *Job, id effects.GrantID, page uint32, k int) {
 	p := s.pool
 	g := p.Grant(id)
 	if !p.Mapped() || g == nil {
-		return // The old address is nobody's memory any more.
+		return // The old address does not lead to anybody's memory any more.
 	}
 	x := PlainWrite{job: j.Place, Pool: p, Grant: id, Page: page, key: j.Ids[k], fill: w.NewFill(),
 		parts: int(j.TokensOf(k)) * world.Parts / tokensPerChunk}
 	for o := range w.PlainWrites {
 		if y := &w.PlainWrites[o]; y.Pool == p && y.Grant == id && y.Page == page {
-			x.fill = y.fill // A key that stands twice in the batch: the same chunk, stored twice.
+			x.fill = y.fill // The key occurs twice in the batch, so the same chunk is stored twice.
 		}
 	}
 	w.PlainWrites = append(w.PlainWrites, x)
@@ -248,7 +250,7 @@ func (s *plainSender) store(w *Cluster, j *Job, id effects.GrantID, page uint32,
 	w.Queue.Push(second, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 1})
 }
 
-// stored is one store of a plain sender's hardware.
+// stored performs the store of one half of a page by a plain sender's hardware.
 func (x *PlainWrite) stored(w *Cluster, half int) {
 	if !x.Over && x.Pool.Mapped() {
 		OnPlainStored.Report(&w.Panel, oracle.Nobody, PlainStored{x, half})

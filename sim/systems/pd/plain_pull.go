@@ -6,10 +6,11 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// A plain sender in pull mode offers its chunks in the words of LMCache alone. Nothing ties what it offers
-// to a life of it, or to a time, so it is refused: nothing of it may ever be read (rule M5).
+// A plain sender in pull mode offers its chunks with LMCache's messages only. Nothing ties such an offer to an
+// incarnation of the sender or to a time, so the receiver must refuse the offer, and no page of the offer may ever be
+// read (rule M5).
 
-// offer offers the next batch.
+// offer offers the chunks of the next batch.
 func (s *plainSender) offer(w *Cluster, j *Job, b *Batch) {
 	layout := w.Plan.Rank.Layout
 	m := protocol.PullReadyNotif{
@@ -29,7 +30,7 @@ func (s *plainSender) offer(w *Cluster, j *Job, b *Batch) {
 	s.say(w, j, effects.ChannelAlloc, m.Append(nil))
 }
 
-// answered reads the answer as LMCache does.
+// answered decodes the reply to an offer as LMCache does. Any reply but a refusal fails the run.
 func (s *plainSender) answered(w *Cluster, j *Job, body []byte) {
 	m := &w.inbox.ack
 	if len(body) == 0 {
@@ -43,5 +44,5 @@ func (s *plainSender) answered(w *Cluster, j *Job, body []byte) {
 	case !m.AllocFailed:
 		w.Fail("S1", "node %d takes the offer of a vanilla sender, of whose pages nothing is known", oracle.Node(j.Receiver))
 	}
-	s.stage = plainDone // It gives up, as they do.
+	s.stage = plainDone // The sender gives up, as LMCache does.
 }

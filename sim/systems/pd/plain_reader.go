@@ -9,26 +9,28 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A plain reader speaks LMCache and nothing of ours: it shakes hands, is offered chunks, reads them with its own
-// hardware, answers, and says when it is done. It knows no lease, so what is lent to it stands until its
-// word or until the mapping that it reads through is gone (rule M5). It is no node: it listens beside them.
+// A plainReader is a receiver that speaks LMCache's protocol without our extensions. The reader shakes hands,
+// receives offers of chunks, reads the chunks with its own hardware, replies, and sends a done message. A plain
+// reader has no leases, so pages that are lent to it stay lent until its done message arrives or until the mapping
+// through which it reads is gone (rule M5). A plain reader is not a node: the simulation runs the reader beside the
+// nodes.
 type plainReader struct {
-	pool  world.Pool      // what links to it lead to
-	node  world.Node      // whose that is, in name
-	Has   map[uint32]bool // keys that it has read, by number
-	reads []plainRead     // offers that it reads, the newest alone
-	queue []plainRequest  // what waits: it has one thread for all senders
+	pool  world.Pool      // target of the links that lead to the reader
+	node  world.Node      // nominal owner of the pool
+	Has   map[uint32]bool // the keys that the reader has read, by number
+	reads []plainRead     // all offers that the reader has begun to read; only the newest can be in progress
+	queue []plainRequest  // offers that wait, because the reader has one thread for all senders
 	busy  bool
 }
 
-// plainRequest is an offer that waits.
+// plainRequest is an offer that waits in the queue.
 type plainRequest struct {
 	conn *world.Conn
 	corr effects.Corr
 	body []byte
 }
 
-// plainRead is one offer.
+// plainRead is one offer that the reader reads or has read.
 type plainRead struct {
 	conn  *world.Conn
 	corr  effects.Corr
@@ -36,14 +38,14 @@ type plainRead struct {
 	loan  *world.Grant
 	pull  protocol.PullID
 	done  effects.Addr
-	ids   []uint32 // keys by number
+	ids   []uint32 // the numbers of the keys
 	pages []uint32
-	parts []int   // that each chunk has
-	sent  []int64 // places of those that it has
-	step  int     // the half page that is loaded next
+	parts []int   // number of parts of each chunk
+	sent  []int64 // indexes in the offer of the chunks that the reader already has
+	step  int     // index of the half page that is loaded next
 }
 
-// asked answers a request to it.
+// asked replies to a request, or queues an offer.
 func (r *plainReader) asked(w *Cluster, c *world.Conn, corr effects.Corr, body []byte) {
 	answer := func(b []byte) { r.answer(w, c, corr, b) }
 	tag, err := protocol.PeekTag(body, &WireLimits)
@@ -60,11 +62,11 @@ func (r *plainReader) asked(w *Cluster, c *world.Conn, corr effects.Corr, body [
 		r.queue = append(r.queue, plainRequest{c, corr, w.Stock.Bytes.Keep(body)})
 		r.next(w)
 	default:
-		answer(nil) // As it does with what it does not know: an empty frame.
+		answer(nil) // An unknown request is answered with an empty frame, as LMCache does.
 	}
 }
 
-// answer sends a reply, unless it is lost: then nobody is told.
+// answer sends a reply, unless a fault loses it. The sender is not notified of the loss.
 func (r *plainReader) answer(w *Cluster, c *world.Conn, corr effects.Corr, body []byte) {
 	if c.Dead || c.Closed || w.Lost(c, plan.FaultReplyLost, c.Sent) {
 		return
@@ -74,7 +76,7 @@ func (r *plainReader) answer(w *Cluster, c *world.Conn, corr effects.Corr, body 
 			Body: w.Body(w.encoders.once(w, scribePlain, c.Name, 2*c.Sent+world.ToClient, body))})
 }
 
-// next goes on with the next offer.
+// next begins with the next offer in the queue, if the reader is idle.
 func (r *plainReader) next(w *Cluster) {
 	if !r.busy && len(r.queue) > 0 {
 		x := r.queue[0]
@@ -83,7 +85,7 @@ func (r *plainReader) next(w *Cluster) {
 	}
 }
 
-// offered begins to read what it has not.
+// offered begins to read the chunks of an offer that the reader does not have.
 func (r *plainReader) offered(w *Cluster, c *world.Conn, corr effects.Corr, body []byte) {
 	m := &w.inbox.offer
 	if m.Decode(body, &WireLimits) != nil || len(m.Keys) == 0 {
@@ -92,13 +94,14 @@ func (r *plainReader) offered(w *Cluster, c *world.Conn, corr effects.Corr, body
 		return
 	}
 	if w.ConnDraw(draw.PlainReader, c).Permille(100) {
-		r.answer(w, c, corr, (&protocol.PullReadyDoneAck{AllocFailed: true}).Append(nil)) // And says no more of it.
+		// The reader sends nothing more about the offer.
+		r.answer(w, c, corr, (&protocol.PullReadyDoneAck{AllocFailed: true}).Append(nil))
 		r.next(w)
 		return
 	}
 	owner := w.Nodes[c.Client]
 	if !w.Lives(c.Client, c.Life) {
-		r.next(w) // Whose memory that was is gone, and its connections with it.
+		r.next(w) // The owner's incarnation is gone, together with its memory and its connections.
 		return
 	}
 	x := plainRead{conn: c, corr: corr, owner: owner.Pool, loan: owner.Pool.Loan(c.Offer), pull: m.PullID}
@@ -125,7 +128,8 @@ func (r *plainReader) offered(w *Cluster, c *world.Conn, corr effects.Corr, body
 	r.load(w, len(r.reads)-1)
 }
 
-// load lets its hardware load the next half page, when it likes.
+// load schedules the load of the next half page by the reader's hardware, after a drawn delay. After the last half
+// page it ends the read.
 func (r *plainReader) load(w *Cluster, i int) {
 	x := &r.reads[i]
 	if x.step == 2*len(x.pages) {
@@ -143,13 +147,14 @@ func (r *plainReader) load(w *Cluster, i int) {
 		world.Delivery{Kind: world.KindPlainLoad, Node: plan.Nobody, A: uint64(i)})
 }
 
-// loaded is one load. Its page must still be what it was lent as; where the mapping is gone, nothing is loaded.
+// loaded performs one load. The page must still hold the chunk that was offered (S19). If the mapping is gone,
+// nothing is loaded and the read fails.
 func (r *plainReader) loaded(w *Cluster, i int) {
 	x := &r.reads[i]
 	k := x.step / 2
 	x.step++
 	if !x.owner.Mapped() || x.loan == nil || x.loan.Gone {
-		r.answer(w, x.conn, x.corr, nil) // An error of its own, of which it says no more.
+		r.answer(w, x.conn, x.corr, nil) // An error of the reader's own, about which the reader sends nothing more.
 		r.busy = false
 		r.next(w)
 		return
@@ -164,7 +169,7 @@ func (r *plainReader) loaded(w *Cluster, i int) {
 	r.load(w, i)
 }
 
-// has answers what has been read, and says that it is done.
+// has records the chunks that were read, replies to the offer and sends the done message.
 func (r *plainReader) has(w *Cluster, x *plainRead) {
 	for _, id := range x.ids {
 		r.Has[id] = true
@@ -185,7 +190,7 @@ func (r *plainReader) has(w *Cluster, x *plainRead) {
 	}
 }
 
-// link is a link to it: it leads to no memory of ours.
+// link returns a link to the reader. The link leads to no memory of a node.
 func (r *plainReader) link(w *world.World, n *world.Node) *world.Link {
 	r.node.ID = plan.Outsider
 	r.pool.Node = &r.node

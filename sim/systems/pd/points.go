@@ -13,15 +13,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// eventKinds is room for the events, each command counting as one of its own.
+// eventKinds is the space for kinds of events. Each kind of command counts as a kind of event.
 const eventKinds = 56
 
-const _ = eventKinds - uint(world.KindDropped) - plan.Wants // A constant below zero does not compile.
+// does not compile if eventKinds is too small, because an unsigned constant cannot be negative
+const _ = eventKinds - uint(world.KindDropped) - plan.Wants
 
-// tagsMax is room for the kinds of messages.
+// tagsMax is the space for kinds of messages.
 const tagsMax = 32
 
-// Where what is counted of ranks, their engines and who judges them stands in the coverage.
+// The coverage sections of ranks, their engines and the checks.
 var (
 	PointMark    = coverage.Section(marksMax, markName)
 	pointOutcome = coverage.Section(plan.Wants*effects.CodeCount, func(i int) string {
@@ -33,11 +34,12 @@ var (
 	})
 	pointConjunction = coverage.Section(int(conjunctions),
 		func(i int) string { return "conjunction " + Conjunction(i).String() })
-	// situations of a machine by the events given
-	pointStep    = coverage.Section(len(rank.SituationNames())*eventKinds, stepName)
-	PointJudged  = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("judged ", i) })
-	PointVoid    = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("void ", i) })
-	pointForeign = coverage.Section(int(scribes)*tagsMax, func(i int) string { // messages that foreign encoders write
+	// pointStep counts the situations of a machine by the event that arrives.
+	pointStep   = coverage.Section(len(rank.SituationNames())*eventKinds, stepName)
+	PointJudged = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("judged ", i) })
+	PointVoid   = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("void ", i) })
+	// counts the messages that foreign encoders write
+	pointForeign = coverage.Section(int(scribes)*tagsMax, func(i int) string {
 		if t := protocol.Tag(i % tagsMax); t != protocol.TagNone && t.Family() == protocol.FamilyPD {
 			return "foreign " + scribeNames[i/tagsMax] + " " + t.String()
 		}
@@ -45,10 +47,10 @@ var (
 	})
 )
 
-// marksMax is room for the marks of machines.
+// marksMax is the space for marks of machines.
 const marksMax = 24 * effects.MarksPerSet
 
-// marks are the names of marks by number: each has a number of its own.
+// marks returns the names of the marks by number. Each mark has a number of its own.
 var marks = sync.OnceValue(func() (names [marksMax]string) {
 	for _, m := range rank.MarkNames() {
 		if int(m.Mark) >= marksMax || names[m.Mark] != "" {
@@ -82,7 +84,7 @@ func stepName(i int) string {
 	return ""
 }
 
-// Count counts a step that n's machine is about to make.
+// Count counts the step that n's machine is about to take.
 func (w *Cluster) Count(n *world.Node, k world.Kind, ev effects.Event) {
 	x := plan.Want(0)
 	if c, ok := ev.(*effects.Command); ok {
@@ -95,11 +97,12 @@ func (w *Cluster) Count(n *world.Node, k world.Kind, ev effects.Event) {
 	w.Result.Coverage.Hit(pointStep + coverage.Point(situationOf(n, w.Clock(n), ev))*eventKinds + at)
 }
 
+// outcome counts the outcome of a command of the kind x.
 func outcome(r *world.Result, x plan.Want, c effects.Code) {
 	r.Coverage.Hit(pointOutcome + coverage.Point(x)*effects.CodeCount + coverage.Point(c))
 }
 
-// Judged counts that a flow's checks say something outside of what its oracles hear.
+// Judged counts that checks of a flow made a judgement outside the events that its oracles receive.
 func Judged(w *Cluster, checks ...oracle.Check) {
 	for _, c := range checks {
 		w.Result.Coverage.Hit(PointJudged + coverage.Point(c))

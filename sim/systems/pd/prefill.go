@@ -11,11 +11,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Job is one request as the engines of both sides see it: a prefill pushes its chunks in batches, a decode gets them.
+// Job is one request as the engines of both sides see it: a prefill engine pushes the request's chunks in batches,
+// and a decode engine gets them.
 type Job struct {
-	Place     int    `snap:"share"` // among all
+	Place     int    `snap:"share"` // index in Work.Jobs
 	Name      []byte `snap:"share"`
-	request   uint32 // its number
+	request   uint32 // request number of the plan
 	Sender    int32
 	Receiver  int32
 	Batches   []Batch
@@ -24,45 +25,47 @@ type Job struct {
 	early     bool
 	PlainTo   bool
 	plain     plainSender
-	Whole     bool      // its puts are parts of one
-	shared    bool      // whose pages are of one reserve
-	Take      bool      // its reader takes pages where others fetch
-	prefix    int       // its reader fetches so many chunks by themselves; 0: all
-	gather    bool      // nobody sends it
-	Said      plan.Said `snap:"share"` // whose it is, if it is a flow's
-	Layers    int       // each of its chunks has so many pages, and its keys are those of layers; 0: a page has a chunk
-	Together  int       // of so many pages of its sender each of its chunks is put together; 0: each is one
-	Chunks    []uint32  `snap:"share"` // where it has layers: the numbers of chunks in the plan
-	ChunkKeys [][]byte  `snap:"share"` // and their keys
-	probe     bool      // made after healing; it must succeed
-	Life      uint32    // of the sender that works on it
+	Whole     bool      // the job's puts are the parts of a single call
+	shared    bool      // all parts use the pages of a single reserve
+	Take      bool      // the reader gets pages with a Get where readers normally fetch
+	prefix    int       // the reader fetches this many first chunks separately; 0: all at once
+	gather    bool      // no node sends the job; the reader requests chunks that other requests brought
+	Said      plan.Said `snap:"share"` // words of the flows that the job belongs to
+	Layers    int       // pages per chunk, with a key for each layer; 0: one page per chunk
+	Together  int       // number of the sender's pages that make up one chunk; 0: a chunk is one page
+	Chunks    []uint32  `snap:"share"` // with Layers: the plan's numbers of the chunks
+	ChunkKeys [][]byte  `snap:"share"` // with Layers: the keys of the chunks
+	probe     bool      // created after healing; must succeed
+	Life      uint32    // incarnation of the sender that works on the job
 	begun     bool
-	Told      int                // notifications that the proxy was sent, of that life
-	ToldAt    int64              `snap:"skip"` // the newest of those
-	Puts      int                // open
-	Given     [plan.Wants]uint32 `snap:"skip"` // commands, by what they are for
+	Told      int                // number of notifications that this incarnation sent to the proxy
+	ToldAt    int64              `snap:"skip"` // time of the newest notification
+	Puts      int                // number of puts without an outcome
+	Given     [plan.Wants]uint32 `snap:"skip"` // number of commands by kind
 	failed    bool
-	// When its request was abandoned last, and in which life of its reader. By the reader's clock, of which no stamp is
-	// zero, so that zero is never: a run's own time begins at zero, and an engine may abandon a request at once.
+	// Abandoned is the time at which the job's request was last abandoned, and AbandonedIn is the incarnation of its
+	// reader at that time. The time is read from the reader's clock, which never shows zero, so zero means never: the
+	// run's own time begins at zero, and an engine may abandon a request at once.
 	Abandoned   effects.Time `snap:"skip"`
 	AbandonedIn uint32       `snap:"skip"`
-	ok          bool         // every put ended OK
-	served      bool         // its reader got all of it
+	ok          bool         // all puts ended with OK
+	served      bool         // the reader received the whole job
 }
 
+// Batch is a range of a job's keys that is reserved and put together.
 type Batch struct {
-	From, To int // of the job's keys
+	From, To int // range of the job's keys
 	Reserve  effects.Ticket
 	Put      effects.Ticket
 	tries    int
-	Refilled bool   // its pages were used again after its put had failed
-	full     bool   // of a whole job: it waits for the other parts
-	back     bool   // of a reserve that is shared: its memory is the engine's
-	Joined   bool   // its put was taken, and counts for its request
-	Life     uint32 `snap:"skip"` // of the receiver when the put was given
+	Refilled bool   // the engine used the batch's pages again after its put had failed
+	full     bool   // in a Whole job: the batch is filled and waits for the other parts
+	back     bool   // with a shared reserve: the batch's memory belongs to the engine again
+	Joined   bool   // the machine accepted the batch's put, which counts for its request
+	Life     uint32 `snap:"skip"` // incarnation of the receiver when the put was given
 }
 
-// loadJobs queues the plan's workload.
+// loadJobs queues the jobs of the plan.
 func (w *Cluster) loadJobs(jobs []plan.Job) {
 	w.Reader.Has = map[uint32]bool{}
 	for i := range jobs {
@@ -92,6 +95,7 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 	}
 }
 
+// AppendNumber appends the decimal digits of n, which must not be negative, to b.
 func AppendNumber(b []byte, n int) []byte {
 	if n >= 10 {
 		b = AppendNumber(b, n/10)
@@ -99,15 +103,16 @@ func AppendNumber(b []byte, n int) []byte {
 	return append(b, byte('0'+n%10))
 }
 
+// addKey adds the chunk with the given key number to the job.
 func (j *Job) addKey(w *Cluster, id uint32) {
 	j.Keys = append(j.Keys, w.Keys.make(id, &w.Stock.Bytes))
 	j.Ids = append(j.Ids, id)
 }
 
-// addLayers adds the layers of a chunk, which have keys with numbers of their own.
+// addLayers adds the layers of a chunk to the job. Each layer has a key with a number of its own.
 func (j *Job) addLayers(w *Cluster, id uint32) {
 	if slices.Contains(j.Chunks, id) {
-		return // Chunks of one request differ: each key follows from all before.
+		return // The chunks of a request are distinct, because each key depends on all previous ones.
 	}
 	first := w.Plan.layered + id*uint32(j.Layers)
 	chunk := w.Keys.spell(first, &w.Stock.Bytes)
@@ -119,13 +124,14 @@ func (j *Job) addLayers(w *Cluster, id uint32) {
 	}
 }
 
-// PerChunk is how many keys a chunk of it has: one a layer, where layers go by themselves.
+// PerChunk returns the number of keys of one chunk: one for each layer if layers are transferred separately,
+// otherwise 1.
 func (j *Job) PerChunk() int { return max(1, j.Layers) }
 
-// After is the place in its keys behind so many chunks.
+// After returns the index in the job's keys that follows the given number of chunks.
 func (j *Job) After(chunks uint32) int { return int(chunks) * j.PerChunk() }
 
-// asked are the keys of the chunks that its reader wants.
+// asked returns the keys of the chunks that the job's reader requests.
 func (j *Job) asked() [][]byte {
 	if j.Layers > 0 {
 		return j.ChunkKeys
@@ -133,7 +139,8 @@ func (j *Job) asked() [][]byte {
 	return j.Keys
 }
 
-// TokensOf says how long a chunk is: a key is of a full chunk, but for some that can only be a job's last.
+// TokensOf returns the number of tokens of the chunk at index i of the job's keys. A chunk is full, except some
+// chunks that can only be the last of a job.
 func (j *Job) TokensOf(i int) uint32 {
 	if j.Layers > 0 {
 		id := j.Chunks[i/j.Layers]
@@ -148,7 +155,7 @@ func (j *Job) TokensOf(i int) uint32 {
 	return tokensPerChunk
 }
 
-// Reader is who reads a job's chunks.
+// Reader returns the node that reads the job's chunks.
 func (j *Job) Reader() int32 {
 	if j.PlainTo {
 		return plan.Outsider
@@ -156,13 +163,14 @@ func (j *Job) Reader() int32 {
 	return j.Receiver
 }
 
+// cut divides the job's keys into batches of the given size.
 func (j *Job) cut(size int) {
 	for from := 0; from < len(j.Keys); from += size {
 		j.Batches = append(j.Batches, Batch{From: from, To: min(from+size, len(j.Keys))})
 	}
 }
 
-// start is its engine beginning to work on it.
+// start makes the sender's engine begin to work on the job.
 func (j *Job) start(w *Cluster) {
 	n := w.Nodes[j.Sender]
 	flow := w.Flows.attaching(j)
@@ -186,6 +194,7 @@ func (j *Job) start(w *Cluster) {
 	}
 }
 
+// reserve gives the Reserve for the pages of batch b.
 func (j *Job) reserve(w *Cluster, n *world.Node, b int) {
 	count := uint32(j.Batches[b].To - j.Batches[b].From)
 	if j.shared {
@@ -200,18 +209,19 @@ func (j *Job) reserve(w *Cluster, n *world.Node, b int) {
 	w.Commands[t-1].maybeWaiting(w, n, t)
 }
 
-// MaybeAbort draws whether the engine changes its mind.
+// MaybeAbort draws whether the engine aborts the command t.
 func (w *Cluster) MaybeAbort(n *world.Node, t effects.Ticket) {
 	if d, yes := w.Strikes(plan.FaultAbort, w.Commands[t-1].Name, 0); yes {
 		w.ForNode(n, d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindAbort, A: uint64(t)})
 	}
 }
 
+// GiveAbort gives an Abort for the command t to n's machine.
 func (w *Cluster) GiveAbort(n *world.Node, t effects.Ticket) {
 	w.Give(n, Command{Want: plan.WantAbort, Target: t, Body: &ops.Abort{Target: t}}, 0)
 }
 
-// reserved starts to fill the pages; the second half comes later.
+// reserved handles the outcome of a Reserve. The engine begins to fill the pages; it writes the second half later.
 func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if c.Attached {
@@ -241,7 +251,8 @@ func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 	b := j.reserving(c.Batch)
 	for i := range c.Pages {
-		tokens := uint64(j.TokensOf(b.From + i)) // Only a job's last may be shorter, and that is a batch's last.
+		// Only the last chunk of a job can be shorter, and it is the last of its batch.
+		tokens := uint64(j.TokensOf(b.From + i))
 		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * tokens / tokensPerChunk)
 	}
 	c.fill(w, n, b, 0)
@@ -250,13 +261,14 @@ func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 		world.Delivery{Kind: world.KindFilled, A: uint64(c.Job), B: uint64(c.Batch)})
 }
 
+// reserveAgain schedules another Reserve for batch b after a drawn delay.
 func (j *Job) reserveAgain(w *Cluster, n *world.Node, b int) {
 	j.Batches[b].Reserve = 0
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request)<<8|uint64(b), 2)
 	w.ForNode(n, d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindFilled, A: uint64(j.Place), B: uint64(b)})
 }
 
-// fill writes half of the chunks' content.
+// fill writes one half of the content of the chunks.
 func (c *Command) fill(w *Cluster, n *world.Node, b Batch, half int) {
 	j := &w.Jobs[c.Job]
 	if half == 0 {
@@ -269,7 +281,7 @@ func (c *Command) fill(w *Cluster, n *world.Node, b Batch, half int) {
 	}
 }
 
-// filled puts a batch, and goes on with the next.
+// filled gives the put of a batch after all its pages are filled, and begins with the next batch.
 func (j *Job) filled(w *Cluster, bi int) {
 	n := w.Nodes[j.Sender]
 	b := &j.Batches[bi]
@@ -279,7 +291,7 @@ func (j *Job) filled(w *Cluster, bi int) {
 	}
 	c := &w.Commands[b.Reserve-1]
 	if c.Released {
-		return // By mistake, before it knew what there was.
+		return // The engine released the pages by mistake, before the outcome arrived.
 	}
 	c.fill(w, n, j.reserving(bi), 1)
 	last := bi+1 == len(j.Batches)
@@ -302,7 +314,8 @@ func (j *Job) filled(w *Cluster, bi int) {
 	}
 }
 
-// put gives a put for a batch, which may be the first part of several that follow, or one that follows.
+// put gives the put of a batch. In a call of several parts, the first part has the number of the following parts in
+// follow, and each following part has the ticket of the first part in first.
 func (j *Job) put(w *Cluster, n *world.Node, bi int, follow uint32, first effects.Ticket) effects.Ticket {
 	b := &j.Batches[bi]
 	pages := w.Commands[b.Reserve-1].Pages
@@ -320,7 +333,7 @@ func (j *Job) put(w *Cluster, n *world.Node, bi int, follow uint32, first effect
 		Request: j.Name, Keys: j.Keys[b.From:b.To], Pages: pages, Layout: Its(n).Cfg.Layout,
 		LastChunkTokens: j.TokensOf(b.To - 1), Last: bi+1 == len(j.Batches), Follow: follow, First: first,
 	})
-	if b.Refilled { // The request was told of these chunks already, as missing.
+	if b.Refilled { // The request has already been told that these chunks are missing.
 		body.Request, body.Last = nil, false
 	}
 	j.Puts++

@@ -9,8 +9,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// How puts end, and how pages go back.
+// This file contains the end of puts and the return of their pages.
 
+// putEnded handles the outcome of a put. Unless the outcome holds the put's memory, putReturned follows at once.
 func (c *Command) putEnded(w *Cluster, n *world.Node, e *effects.Deliver) {
 	OnPutEnded.Report(&w.Panel, n.ID, PutEnded{n, e, c})
 	j := &w.Jobs[c.Job]
@@ -35,17 +36,18 @@ func (c *Command) putEnded(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// neverTaken: a command that ended so was refused as it came, and promises nothing.
+// neverTaken reports whether a command that ended with this code was refused on arrival, so that the command has no
+// effect.
 func neverTaken(c effects.Code) bool {
 	return c == effects.TooMany || c == effects.Invalid || c == effects.Draining || c == effects.Ended
 }
 
-// tooLarge says whether a put of n can never be offered: then it is refused as it comes.
+// tooLarge reports whether a put of n has too many pages to be offered. Such a put is refused on arrival.
 func (c *Command) tooLarge(w *Cluster, n *world.Node) bool {
 	return n.Pulls && len(c.Pages) > w.LentMax(n)
 }
 
-// putReturned gives the reserved pages back once the put's memory is the engine's.
+// putReturned gives the reserved pages back after the put's memory has been returned to the engine.
 func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
 	OnReturned.Report(&w.Panel, n.ID, Returned{n, c})
 	j := &w.Jobs[c.Job]
@@ -55,7 +57,7 @@ func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
 	if use := w.Flows.put(w, n, t, true); use == Lent || use == Unused && !j.shared && w.Commands[t-1].refill(w, n) {
 		return
 	}
-	c = &w.Commands[t-1] // Commands may have been given since.
+	c = &w.Commands[t-1] // More commands may have been given, so that c may be stale.
 	if j.shared {
 		j.Batches[c.Batch].back = true
 		if slices.ContainsFunc(j.Batches, func(b Batch) bool { return !b.back }) {
@@ -66,17 +68,17 @@ func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
 	w.Release(n, j.Batches[c.Batch].Reserve)
 }
 
-// Later has the engine of a job go on in a while, at a place that it notes.
+// Later makes the engine of a job continue after the time in, at the place at, which is passed to [Flow.Later].
 func Later(w *Cluster, n *world.Node, j *Job, at int, in effects.Duration) {
 	w.ForNode(n, in, world.Delivery{Kind: world.KindFilled, A: uint64(j.Place), B: uint64(at)})
 }
 
-// Release gives back pages that were reserved.
+// Release gives reserved pages back.
 func (w *Cluster) Release(n *world.Node, reserve effects.Ticket) {
 	w.Commands[reserve-1].release(w, n, reserve, w.bodies.releases.One(ops.Release{Reserved: reserve}))
 }
 
-// release gives back what a command gave, and now and then does so twice.
+// release gives back the pages that the command obtained. FaultAgain makes the engine release them twice.
 func (c *Command) release(w *Cluster, n *world.Node, t effects.Ticket, body effects.CommandBody) {
 	kind := plan.WantRelease
 	if _, got := body.(*ops.Unpin); got {
@@ -90,7 +92,7 @@ func (c *Command) release(w *Cluster, n *world.Node, t effects.Ticket, body effe
 	}
 }
 
-// ForFlow says whether what a Reserve gave is for a flow to read into.
+// ForFlow reports whether the pages of a Reserve belong to a job of a flow, which reads into them.
 func (w *Cluster) ForFlow(reserve effects.Ticket) bool {
 	return reserve != 0 && w.Flows.owner(&w.Jobs[w.Commands[reserve-1].Job]) != nil
 }

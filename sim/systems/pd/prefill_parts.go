@@ -5,10 +5,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine's call may be too large for one put. Then it is given in parts, as package runtime does it: all of them at
-// once, in order, and with nothing between them that would be taken.
+// A call of an engine may be too large for one put. The engine then gives the call in parts, as package runtime does:
+// all parts at once and in order. A command that is accepted never comes between them.
 
-// putParts puts the batches of a whole job.
+// putParts gives the puts of all batches of a Whole job.
 func (j *Job) putParts(w *Cluster, n *world.Node) {
 	batches := j.Batches
 	first := j.put(w, n, 0, uint32(len(batches)-1), 0)
@@ -19,14 +19,15 @@ func (j *Job) putParts(w *Cluster, n *world.Node) {
 	}
 }
 
-// mayShare draws whether all parts of a call lie in pages of one reserve, as where a user of package runtime made the
-// call. The pool must have so many.
+// mayShare draws whether all parts of a call use the pages of one reserve, as they do when a user of package runtime
+// makes the call. The sender's pool must have enough pages for that.
 func (j *Job) mayShare(w *Cluster) {
 	j.shared = j.Whole && len(j.Batches) > 1 && len(j.Keys) <= int(w.Source.Topology.SenderPages) &&
 		draw.Hash(w.Seed, draw.Engine, uint64(j.request), 19).Permille(500)
 }
 
-// reserving is what a batch's reserve is for: itself, or all of them.
+// reserving returns the range of keys that the reserve of batch b is for: the batch itself, or all keys if the
+// reserve is shared.
 func (j *Job) reserving(b int) Batch {
 	if j.shared {
 		return Batch{From: 0, To: len(j.Keys)}
@@ -34,7 +35,8 @@ func (j *Job) reserving(b int) Batch {
 	return j.Batches[b]
 }
 
-// letGoParts gives back the parts of a call that will not be: one of them got no pages.
+// letGoParts gives back the pages of the parts of a call that will not be made, because another part received no
+// pages.
 func (j *Job) letGoParts(w *Cluster, n *world.Node) {
 	for bi := range j.Batches {
 		if b := &j.Batches[bi]; b.full {

@@ -9,26 +9,28 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Setting is a plan as prefill and decode read it.
+// Setting is a plan as prefill and decode interpret it.
 type Setting struct {
 	Senders, Receivers int
 	SenderPages        uint32
 	ReceiverPages      uint32
 	Mismatch           bool
 
-	Rank rank.Config // what both roles have in common
+	Rank rank.Config // the configuration that both roles have in common
 
-	requests uint32 // above every request's number
-	keys     uint32 // above every key's number
-	layered  uint32 // from here on layers have theirs, up to keys
-	layers   uint32 // of a chunk
+	requests uint32 // greater than every request number of the plan
+	keys     uint32 // greater than every key number of the plan, including the keys of layers
+	layered  uint32 // first key number of layers; the layers' keys range from here up to keys
+	layers   uint32 // number of layers of a chunk; 0 if layers have no keys
 }
 
+// tokensPerChunk is the number of tokens of a full chunk: each token is one part of a page.
 const tokensPerChunk = world.Parts
 
-// WireLimits are those by which the simulator reads messages itself; they are only read.
+// WireLimits are the limits with which the simulator itself decodes messages. The limits are never changed.
 var WireLimits = protocol.DefaultLimits()
 
+// simLayout returns the layout of the simulated KV cache with the given hidden size.
 func simLayout(hidden uint32) protocol.Layout {
 	return protocol.Layout{
 		Format: protocol.FormatKV2LTD,
@@ -37,7 +39,8 @@ func simLayout(hidden uint32) protocol.Layout {
 	}
 }
 
-// otherLayout differs from everybody else's in one thing: in the size of a page, or only in what its bytes mean.
+// otherLayout returns a layout that differs from all other nodes' layout in one respect: the size of a page, or only
+// the meaning of its bytes.
 func otherLayout(d draw.Of) protocol.Layout {
 	if d.Permille(500) {
 		return simLayout(4)
@@ -47,7 +50,7 @@ func otherLayout(d draw.Of) protocol.Layout {
 	return l
 }
 
-// SettingOf reads it, for ranks with these flows.
+// SettingOf derives the setting from a plan, for ranks with the given flows.
 func SettingOf(p *plan.Plan, flows Flows) Setting {
 	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
 	s := Setting{
@@ -110,8 +113,8 @@ func SettingOf(p *plan.Plan, flows Flows) Setting {
 	return s
 }
 
-// Layer says of which chunk's layers a key is, by the number of the first, and how many those are: none of a key that
-// is no layer's.
+// Layer returns the first key of the chunk that a layer's key belongs to, and the number of the chunk's layers. For a
+// key that is not a layer's, the result is the key and 0.
 func (s *Setting) Layer(key uint32) (first, n uint32) {
 	if s.layers == 0 || key < s.layered || key >= s.keys {
 		return key, 0
@@ -119,7 +122,7 @@ func (s *Setting) Layer(key uint32) (first, n uint32) {
 	return key - (key-s.layered)%s.layers, s.layers
 }
 
-// tuned is what bounds ranks inside.
+// tuned returns the internal bounds of ranks.
 func tuned(t *plan.Tuning) rank.Tuning {
 	return rank.Tuning{
 		SettleMax: t.Settle, AttemptsMax: t.Attempts, TellsMax: t.Tells, NotifyMax: t.Notifies,

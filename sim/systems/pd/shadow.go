@@ -7,14 +7,15 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Shadows are copies of machines as they were before a step: what they would be without what it gave them.
+// Shadows holds copies of machines as they were before a step. A copy shows what the machine would be if the step's
+// event had not arrived.
 type Shadows struct {
 	machines *explore.Machines
 	last     *rank.Rank
 	out      effects.Effects
 }
 
-// Of is n's machine as it is, until the next one is asked for.
+// Of returns a copy of n's machine in its present state. The copy is valid until the next call.
 func (s *Shadows) Of(n *world.Node) *rank.Rank {
 	if s.machines == nil {
 		s.machines = explore.NewMachines()
@@ -23,7 +24,7 @@ func (s *Shadows) Of(n *world.Node) *rank.Rank {
 	return s.last
 }
 
-// Same says whether n's machine is, after a step at this instant, as its shadow after a Tick.
+// Same reports whether n's machine, after a step at the time now, equals its shadow after a Tick at the same time.
 func (s *Shadows) Same(n *world.Node, shadow *rank.Rank, now effects.Time) bool {
 	shadow.Step(now, &effects.Tick{}, &s.out)
 	s.out.Reset()

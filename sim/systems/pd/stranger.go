@@ -10,15 +10,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A stranger comes to a node and speaks in the name of others. What it says is drawn.
+// A stranger is an unknown party that sends messages to a node, mostly in the name of other nodes. The messages are
+// drawn.
 type stranger struct {
 	w *Cluster
-	n *world.Node // to whom it comes
+	n *world.Node // the node that receives the messages
 	d draw.Of
 }
 
-// address sends a node a real message, changed, on any of its channels. What can still be read, and only its sender may
-// say, is said in that one's name, as far as a stranger can know it.
+// address sends a changed copy of a real message to a node, on any of the node's channels. If the copy can still be
+// decoded and only its sender may send it, the copy carries the sender's name as far as a stranger can know it.
 func (s stranger) address() {
 	w, n, d := s.w, s.n, s.d
 	if len(w.Overheard) == 0 || len(n.Listens) == 0 {
@@ -43,13 +44,13 @@ func (s stranger) address() {
 		return
 	}
 	if w.Flows.Alone() && port == effects.ChannelAlloc {
-		port = effects.ChannelRegister // Nobody listens there.
+		port = effects.ChannelRegister // no rank listens on the allocation channel in such a world
 	}
 	w.Result.Fault(plan.FaultHostile)
 	w.Stranger(n, port, said)
 }
 
-// harms is where a false word would do harm to a node.
+// harms returns the channel on which a false message of this kind would do harm to the node.
 func harms(word *Word, to *world.Node) effects.Channel {
 	if word != nil && word.Harm != nil {
 		if on, ok := word.Harm(to); ok {
@@ -62,8 +63,8 @@ func harms(word *Word, to *world.Node) effects.Channel {
 	return effects.ChannelAlloc
 }
 
-// shown is what a stranger takes for a name: the identity that the life shows to all, or the name itself where
-// nobody lives by it.
+// shown returns the name that a stranger uses for an incarnation: the public identity of the incarnation, or the name
+// itself if no running incarnation uses it.
 func (s stranger) shown(name effects.Incarnation) effects.Incarnation {
 	if n := s.w.LifeOf(name); n != nil {
 		return Its(n).Incarnation
@@ -71,7 +72,8 @@ func (s stranger) shown(name effects.Incarnation) effects.Incarnation {
 	return name
 }
 
-// known is the name that a sender has for a receiver.
+// known returns the name that the sender s.n uses towards a receiver, or the sender's public identity if the receiver
+// is not running.
 func (s stranger) known(receiver effects.Incarnation) effects.Incarnation {
 	if to := s.w.LifeOf(receiver); to != nil {
 		return nameTo(s.n, to.ID)
@@ -79,9 +81,10 @@ func (s stranger) known(receiver effects.Incarnation) effects.Incarnation {
 	return Its(s.n).Incarnation
 }
 
-// disguised is a message that only its sender may say, as a stranger would say it in its name, with what everybody
-// knows of one end or of both. It must change nothing (S3, S8, S24). Others are as they are. to is to whom such a
-// message was said; one in which both names would be right is not to be sent.
+// disguised returns a message that only its sender may send, rewritten as a stranger would send it: with the publicly
+// known name of one end or of both ends. The message must change nothing (S3, S8, S24). Other messages are returned
+// unchanged. The result to is the addressee of the original message. If sent is false, both names would be right, and
+// the message must not be sent.
 func (s stranger) disguised(b []byte, d draw.Of) (_ []byte, word *Word, to effects.Incarnation, sent bool) {
 	word, m := s.w.Flows.read(b, d)
 	if word == nil {
@@ -94,8 +97,9 @@ func (s stranger) disguised(b []byte, d draw.Of) (_ []byte, word *Word, to effec
 	return m.Write(), word, to, sent
 }
 
-// disguise replaces the name that a stranger does not know, or both, by what everybody may know of that life. It
-// returns false if what remains would be the word of one who knows both.
+// disguise replaces one or both of the names, which a stranger does not know, by the public identity of the
+// incarnation. The result is false if the message would still be one that only a party which knows both names can
+// send.
 func (s stranger) disguise(from, to *protocol.UUID, d draw.Of) bool {
 	which := d.Below(3)
 	was := [2]protocol.UUID{*from, *to}
@@ -108,8 +112,8 @@ func (s stranger) disguise(from, to *protocol.UUID, d draw.Of) bool {
 	return was != [2]protocol.UUID{*from, *to} || s.w.LifeOf(effects.Incarnation(*to)) == nil
 }
 
-// forgeWord tells a receiver, as a stranger who has heard of one of its grants, that its writer is done, or will not
-// write. It says false if there is none.
+// forgeWord sends a receiver a commit or an abort of a write grant of the receiver, as a stranger that has learned the
+// grant's id. The result is false if there is no such grant.
 func (s stranger) forgeWord() bool {
 	w, n, d := s.w, s.n, s.d
 	var ids []effects.GrantID
@@ -140,9 +144,10 @@ func (s stranger) forgeWord() bool {
 	return true
 }
 
-// forgeEnd tells a receiver that a request has ended which a sender is about to send, or sends: in that sender's public
-// name, in a name of its own after a handshake, or in none. It says false if there is no such request, or the receiver's engine is not
-// told how requests end. Nothing that came for the request may be lost by it (L9).
+// forgeEnd sends a receiver a false end-of-request message about a request that a sender is about to send or is
+// sending. The message carries the sender's public identity, a name of the stranger's own after a handshake, or no
+// name. forgeEnd returns false if there is no such request, or if the sender's engine does not report how requests
+// end. No chunk that arrived for the request may be lost because of the message (L9).
 func (s stranger) forgeEnd() bool {
 	w, n, d := s.w, s.n, s.d.Again()
 	var open []*Job
@@ -171,9 +176,10 @@ func (s stranger) forgeEnd() bool {
 	return true
 }
 
-// forge tells a sender that one of its offers has ended: without our fields, as the name that everybody may know of its
-// reader, to the one of the sender, or of another grant. What its reader has not said must change nothing (S8). Offers
-// to plain readers are left alone: whoever can reach the port and knows their names can end them.
+// forge sends a sender a false done message for an offer of that sender: without our fields, with the public identity
+// of the reader, with the public identity of the sender, or for another grant. A done message that the reader did not
+// send must change nothing (S8). Offers to plain readers are not forged, because any party that can reach the port
+// and knows the names can end these offers.
 func (s stranger) forge() {
 	w, n, d := s.w, s.n, s.d
 	var offers []*world.Grant

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// System is disaggregated prefill and decode: ranks, prefill engines that put and decode engines that get, a proxy
-// between them, plain senders and readers, and strangers who speak our protocol.
+// System is the simulated system of disaggregated prefill and decode: ranks, prefill engines that put, decode engines
+// that get, a proxy between them, plain senders and readers, and strangers that speak our protocol.
 var System = world.System{
 	Name:  "pd",
 	Cast:  func(w *world.World, p *plan.Plan, n *world.Node) { of(w).castRank(p, n) },
@@ -70,7 +70,7 @@ var System = world.System{
 	Closed:   ClosedPorts,
 }
 
-// enginesAct does what engines, the proxy and plain peers have queued.
+// enginesAct performs a queued action of an engine, the proxy or a plain peer.
 func (w *Cluster) enginesAct(d world.Delivery) {
 	switch d.Kind {
 	case world.KindPosted:
@@ -118,7 +118,7 @@ func (w *Cluster) enginesAct(d world.Delivery) {
 	}
 }
 
-// strangersMischief is a fault that engines or strangers make.
+// strangersMischief performs a scheduled fault that an engine or a stranger causes.
 func (w *Cluster) strangersMischief(n *world.Node, f *plan.Scheduled) {
 	switch s := (stranger{w, n, draw.Of(f.Pick)}); f.Fault {
 	case plan.FaultDrain:

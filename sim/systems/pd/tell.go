@@ -8,9 +8,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What ranks say that nobody answers.
+// This file handles the messages of ranks that have no reply.
 
-// notice is a word to the proxy: how many chunks of a request are missing.
+// notice handles a notification to the proxy. The results are the index of the request's job and the number of chunks
+// that are missing.
 func (w *Cluster) notice(n *world.Node, body []byte, taken bool) (request, missing uint64, ok bool) {
 	m, err := readNotice(body)
 	if err != nil {
@@ -21,7 +22,7 @@ func (w *Cluster) notice(n *world.Node, body []byte, taken bool) (request, missi
 	return w.JobNamed(m.RequestID), uint64(m.Failed), true
 }
 
-// endTold is the word to a sender that an offer of its has ended.
+// endTold handles a done message, which notifies a sender that one of its offers has ended.
 func (w *Cluster) endTold(n *world.Node, body []byte, taken bool) bool {
 	m := &w.inbox.done
 	if err := m.Decode(body, &WireLimits); err != nil {
@@ -32,8 +33,8 @@ func (w *Cluster) endTold(n *world.Node, body []byte, taken bool) bool {
 	return true
 }
 
-// dispatched is what a user's proxy tells the engines of decodes: that a request is there. The answer says no more than
-// that it was heard.
+// dispatched handles the message by which a user's proxy notifies the engines of decodes of a request. The reply says
+// only that the message was received.
 func (w *Cluster) dispatched(c *world.Conn, corr effects.Corr, body []byte) {
 	i := w.JobNamed(body)
 	if i >= uint64(len(w.Jobs)) {

@@ -5,14 +5,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Threshold is a bound on work inside a rank (plan.Tuning), on each side of which a machine does something else. What
-// was beside it is counted by how it compares: campaigns must meet each of them in worlds below, at, above and far
-// above, or a defect on one side stays unseen.
+// A Threshold is a bound on the work inside a rank (plan.Tuning). A machine behaves differently on each side of the
+// bound. Loads are counted by how they compare with the bound: campaigns must meet worlds below, at, above and far
+// above each threshold, or a defect on one side stays hidden.
 type Threshold uint8
 
-// The thresholds that worlds can be on either side of. Tries that end at their bound have marks of machines.
+// The thresholds on either side of which a world can be. Attempts that end at their bound have marks of machines
+// instead.
 const (
-	LeasesRenewed Threshold = iota // offers that are kept of one sender, against the leases in one renewal
+	// number of deferred offers of one sender, compared with the number of leases in one renewal
+	LeasesRenewed Threshold = iota
 	thresholds
 )
 
@@ -23,7 +25,7 @@ var pointThreshold = coverage.Section(int(thresholds)*bands, func(i int) string 
 	return "threshold " + names[i/bands] + [bands]string{": below", ": at", ": above", ": far above"}[i%bands]
 })
 
-// Loaded counts how much there was of what a threshold bounds to most at a time.
+// Loaded counts a load in comparison with the bound most of the threshold t.
 func Loaded(r *world.Result, t Threshold, load, most int) {
 	band := 0
 	switch {

@@ -13,9 +13,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What stories say of ranks: see [story.Teller].
+// The descriptions of ranks for stories. See [story.Teller].
 
-// Command is what an engine wants.
+// Command describes the command with ticket t.
 func (w *Cluster) Command(t effects.Ticket) story.Command {
 	c := &w.Commands[t-1]
 	said := story.Command{Want: c.Want.String(), Node: c.Node, Held: c.Held, Target: c.Target, Pages: c.Pages}
@@ -36,7 +36,7 @@ func (w *Cluster) Command(t effects.Ticket) story.Command {
 	return said
 }
 
-// Key is a key as machines spell it.
+// Key returns the text of the key with number k, or nil if there is no such key.
 func (w *Cluster) Key(k uint32) []byte {
 	if int(k) >= len(w.Keys) {
 		return nil
@@ -44,16 +44,17 @@ func (w *Cluster) Key(k uint32) []byte {
 	return w.Keys[k]
 }
 
-// Believed is what a rank believes of a page.
+// Believed returns what a rank believes about a page.
 func (w *Cluster) Believed(n *world.Node, page uint32) story.Belief {
 	s := PageStateOf(n, page)
 	return story.Belief{Refs: s.Refs, Holds: s.Holds, Grant: s.Grant, Quarantined: s.Quarantined}
 }
 
-// Lease is how long a rank grants.
+// Lease returns the time for which a rank grants pages.
 func (w *Cluster) Lease(n *world.Node) effects.Duration { return Its(n).Cfg.Lease }
 
-// Held counts what is to be nothing at rest: counts of a rank, and its tables that are empty then.
+// Held visits the counts that must be zero at rest: counters of a rank, and the number of rows of each table that is
+// empty at rest.
 func (w *Cluster) Held(n *world.Node, visit func(what string, count int)) {
 	if !n.Up {
 		return
@@ -70,22 +71,22 @@ func (w *Cluster) Held(n *world.Node, visit func(what string, count int)) {
 	})
 }
 
-// InUse is how many pages of either pool are not free.
+// InUse returns the number of pages that are not free, in both pools.
 func InUse(s *rank.Stats) int { return s.PagesTotal - s.PagesFree + s.DeviceTotal - s.DeviceFree }
 
-// PagesInUse is what stories call pages that are neither free nor those of ready chunks.
+// PagesInUse is the name, in stories, of pages that are neither free nor the pages of ready chunks.
 const PagesInUse = "pages in use"
 
-// ReadyPages is how many pages n's ready chunks have.
+// ReadyPages returns the number of pages of n's ready chunks.
 func ReadyPages(n *world.Node) int {
 	s := StatsOf(n)
-	if Its(n).Cfg.Layers > 0 { // Some have a page for each layer.
+	if Its(n).Cfg.Layers > 0 { // some chunks have a page for each layer
 		return s.Spare
 	}
 	return s.Entries
 }
 
-// CountsAtRest visits what n's machine counts that is to be nothing when nothing is under way.
+// CountsAtRest visits the counters of n's machine that must be zero when nothing is in flight.
 func CountsAtRest(n *world.Node, visit func(what string, count int)) {
 	s := StatsOf(n)
 	visit("gets", s.Gets)
@@ -105,7 +106,7 @@ func CountsAtRest(n *world.Node, visit func(what string, count int)) {
 	visit("staging pages", s.Staged)
 }
 
-// Message reads a message.
+// Message decodes and describes a message.
 func (w *Cluster) Message(from int32, b []byte) story.Message {
 	if d, is := w.registering(from, b); is {
 		return d
@@ -141,7 +142,8 @@ func (w *Cluster) Message(from int32, b []byte) story.Message {
 	return d
 }
 
-// lease adds what a message about read leases speaks of: it is their owner's, or sent to their owner.
+// lease adds the grants that a message about read leases names. The grants belong to the sender of the message or to
+// its receiver, whichever is the owner of the pages.
 func (w *Cluster) lease(d *story.Message, from int32, m protocol.Message) {
 	switch m := m.(type) {
 	case *protocol.PullReadyNotif:
@@ -207,7 +209,7 @@ func (w *Cluster) about(d *story.Message, keys [][]byte, request []byte) {
 	}
 }
 
-// grantsOf are grants of a node; ids of 0 are none.
+// grantsOf returns the grants of a node with the given ids. An id of 0 stands for no grant.
 func grantsOf(node int32, ids ...uint64) (all []oracle.Grant) {
 	for _, id := range ids {
 		if id != 0 && node >= 0 {
@@ -217,7 +219,7 @@ func grantsOf(node int32, ids ...uint64) (all []oracle.Grant) {
 	return all
 }
 
-// grantsAt are grants of the life that is called so.
+// grantsAt returns the grants, with the given ids, of the incarnation with the given name.
 func (w *Cluster) grantsAt(who protocol.UUID, ids ...uint64) []oracle.Grant {
 	if n := w.LifeOf(effects.Incarnation(who)); n != nil {
 		return grantsOf(n.ID, ids...)
@@ -225,6 +227,8 @@ func (w *Cluster) grantsAt(who protocol.UUID, ids ...uint64) []oracle.Grant {
 	return nil
 }
 
+// alloc adds the chunks, the request and the grants that an allocation request names, and says whether the message is
+// a commit or an abort.
 func (w *Cluster) alloc(d *story.Message, m *protocol.AllocRequest) {
 	w.about(d, m.Keys, m.Ext.Request)
 	switch {

@@ -10,29 +10,32 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// ProtoVersion is the version of our extensions that strangers speak.
+// ProtoVersion is the version of our extensions that strangers use.
 const ProtoVersion = link.VersionMax
 
-// A Word is a kind of message that only its sender may say: it names who says it and to whom, as those two know each
-// other and nobody else does.
+// A Word is a kind of message that only its sender may send: the message names its sender and its receiver by the
+// names that only these two know.
 type Word struct {
-	Read func(b []byte, d draw.Of) (Said, bool)            // false: it is none of these
-	Harm func(to *world.Node) (on effects.Channel, _ bool) // where a false one is said to; nil, false: as any
+	// Read decodes a message. The result is false if the message is not of this kind.
+	Read func(b []byte, d draw.Of) (Said, bool)
+	// Harm returns the channel on which a false message of this kind could do harm to a node. If Harm is nil or
+	// returns false, a default channel is used.
+	Harm func(to *world.Node) (on effects.Channel, _ bool)
 }
 
-// Said is one that was read, whose names may be changed before it is written again.
+// Said is a decoded message. The names may be changed before Write encodes it again.
 type Said struct {
-	From, To *protocol.UUID // nil: it names nobody, so nobody says it
+	From, To *protocol.UUID // nil: the message names no sender and receiver, so no party is its author
 	Write    func() []byte
 }
 
-// words are PD's own.
+// words are the kinds of messages of PD itself.
 //
 //kvferry:table
 var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readDone, Harm: isRead}, {Read: readRenewal},
 	{Read: readEnd, Harm: receives}}
 
-// readAlloc reads commits, aborts, and requests that carry their chunks.
+// readAlloc reads commits, aborts, and allocation requests that carry their chunks.
 func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.AllocRequest
 	if !protocol.MayBe(b, protocol.TagAllocRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil ||
@@ -46,6 +49,7 @@ func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 	return s, true
 }
 
+// readOffer reads an offer of chunks.
 func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.PullReadyNotif
 	if !protocol.MayBe(b, protocol.TagPullReadyNotif, &WireLimits) || m.Decode(b, &WireLimits) != nil {
@@ -58,8 +62,9 @@ func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 	return s, true
 }
 
-// readDone reads that a read has ended, and how. One that was refused says so with a code: without it the same words
-// say that all was read, so a stranger that repeats it with that field out of order says something new.
+// readDone reads a done message, which says that a read has ended, and how. The done message of a refused offer has a
+// code. Without the code the same message says that everything was read, so a stranger that repeats the message with
+// this field damaged sends a new message.
 func readDone(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.PullDoneSignal
 	if !protocol.MayBe(b, protocol.TagPullDoneSignal, &WireLimits) || m.Decode(b, &WireLimits) != nil {
@@ -72,7 +77,8 @@ func readDone(b []byte, _ draw.Of) (s Said, ok bool) {
 	return s, true
 }
 
-// readRenewal reads what asks for more time. That all of it is over, it says at times.
+// readRenewal reads a request that renews leases. In some draws, readRenewal changes the
+// message so that it reports all of these leases as done.
 func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
 	var m protocol.RenewRequest
 	if !protocol.MayBe(b, protocol.TagRenewRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
@@ -84,7 +90,8 @@ func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
 	return Said{&m.Incarnation, &m.To, func() []byte { return m.Append(nil) }}, true
 }
 
-// readEnd reads how a request ended. Anybody may say so without a name: that counts for a request that no peer sends.
+// readEnd reads an end-of-request message. Any party may send it without a name: it then counts for a request that no
+// peer sends.
 func readEnd(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.EndRequest
 	if !protocol.MayBe(b, protocol.TagEndRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
@@ -94,17 +101,18 @@ func readEnd(b []byte, _ draw.Of) (s Said, ok bool) {
 	return Said{&m.Incarnation, &m.To, func() []byte { return m.Append(nil) }}, true
 }
 
-// isRead is where a sender is told that its pages were read.
+// isRead returns the channel on which a sender is notified that its pages were read, and whether the node listens on
+// it.
 func isRead(to *world.Node) (on effects.Channel, harms bool) {
 	return effects.ChannelDone, slices.Contains(to.Listens, effects.ChannelDone)
 }
 
-// receives is where a receiver is asked for pages.
+// receives returns the channel on which a receiver is asked for pages, and whether the node is a receiver.
 func receives(to *world.Node) (on effects.Channel, harms bool) {
 	return effects.ChannelAlloc, to.Receives()
 }
 
-// read finds the word that a message is, of PD's or of some flow.
+// read decodes a message as one of PD's words or of a flow's words. The result is nil if the message is none of them.
 func (all Flows) read(b []byte, d draw.Of) (*Word, Said) {
 	for i := range words {
 		if s, ok := words[i].Read(b, d); ok {

@@ -11,17 +11,17 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Work is what engines want of a cluster: jobs, and the commands that they gave for them.
+// Work is the work of the engines in a cluster: the jobs, and the commands that engines gave for the jobs.
 type Work struct {
 	Jobs       []Job
-	Commands   []Command                  `snap:"bag"` // by ticket-1
+	Commands   []Command                  `snap:"bag"` // indexed by ticket-1
 	Undone     world.Live[effects.Ticket] `snap:"skip"`
 	bodies     bodies                     `snap:"scratch"`
-	given      [plan.Wants]uint32         `snap:"skip"` // commands that are for no job
-	Unfinished int                        // engine commands without their Deliver or Return
+	given      [plan.Wants]uint32         `snap:"skip"` // number of commands that belong to no job
+	Unfinished int                        // number of engine commands with an outstanding Deliver or Return
 }
 
-// bodies is the memory of commands, which is used again in the next run.
+// bodies holds the memory of command bodies, which the next run uses again.
 type bodies struct {
 	reserves world.Arena[ops.Reserve]
 	puts     world.Arena[ops.Put]
@@ -32,6 +32,7 @@ type bodies struct {
 	unpins   world.Arena[ops.Unpin]
 }
 
+// reset makes the memory of all bodies free for the next run.
 func (s *bodies) reset() {
 	s.reserves.Reset()
 	s.puts.Reset()
@@ -42,18 +43,19 @@ func (s *bodies) reset() {
 	s.unpins.Reset()
 }
 
-// emptied is no work, in the memory of what was.
+// emptied returns a Work without jobs and commands that uses the memory of w again.
 func (w *Work) emptied() Work {
 	w.bodies.reset()
 	return Work{bodies: w.bodies, Jobs: w.Jobs[:0], Commands: w.Commands[:0], Undone: w.Undone.Emptied()}
 }
 
-// tidy is called between deliveries: a command that has ended holds nothing later.
+// tidy runs between deliveries. tidy removes commands that are over and hold no memory from the list of unfinished
+// commands.
 func (w *Work) tidy() {
 	w.Undone.Tidy(func(t effects.Ticket) bool { c := &w.Commands[t-1]; return c.Over && !c.Held })
 }
 
-// addJob adds a job without chunks, in the memory of one of an earlier run if there is one.
+// addJob adds a job without chunks. The job uses the memory of a job of an earlier run if there is one.
 func (w *Work) addJob() *Job {
 	if len(w.Jobs) == cap(w.Jobs) {
 		w.Jobs = append(w.Jobs, Job{Place: len(w.Jobs)})
@@ -66,6 +68,7 @@ func (w *Work) addJob() *Job {
 	return j
 }
 
+// NewJob adds a job with the given request number, sender and receiver, and without chunks.
 func (w *Work) NewJob(request uint32, from, to int32) *Job {
 	j := w.addJob()
 	j.Name = AppendNumber(append(j.Name, 'r'), int(request))
@@ -73,9 +76,9 @@ func (w *Work) NewJob(request uint32, from, to int32) *Job {
 	return j
 }
 
-// JobNamed finds the job of a request; there are len(w.jobs) if there is none.
+// JobNamed returns the index of the job with the given request name, or len(w.Jobs) if there is no such job.
 func (w *Work) JobNamed(name []byte) uint64 {
-	// Drawn plans number requests by their place, so that is where to look first.
+	// Drawn plans number the requests by their place, so the search looks there first.
 	place := 0
 	for _, c := range name[min(1, len(name)):] {
 		place = min(place*10+int(c-'0'), len(w.Jobs))
@@ -91,7 +94,7 @@ func (w *Work) JobNamed(name []byte) uint64 {
 	return uint64(len(w.Jobs))
 }
 
-// AddCommand gives c its ticket.
+// AddCommand appends c to the commands and returns its ticket.
 func (w *Work) AddCommand(c Command) effects.Ticket {
 	w.Commands = append(w.Commands, c)
 	t := effects.Ticket(len(w.Commands))
@@ -99,6 +102,7 @@ func (w *Work) AddCommand(c Command) effects.Ticket {
 	return t
 }
 
+// CommandOf returns the command with ticket t if the present incarnation of n received it, and nil otherwise.
 func (w *Work) CommandOf(n *world.Node, t effects.Ticket) *Command {
 	if t == 0 || uint64(t) > uint64(len(w.Commands)) {
 		return nil
@@ -109,7 +113,7 @@ func (w *Work) CommandOf(n *world.Node, t effects.Ticket) *Command {
 	return nil
 }
 
-// PutOf is the newest put of a page that a Reserve gave; 0 if there is none.
+// PutOf returns the newest put of a page that the given Reserve delivered, or 0 if there is none.
 func (w *Work) PutOf(reserve *Command, page effects.Page) effects.Ticket {
 	j, b := &w.Jobs[reserve.Job], reserve.Batch
 	if j.shared {
@@ -122,7 +126,8 @@ func (w *Work) PutOf(reserve *Command, page effects.Page) effects.Ticket {
 	return j.Batches[b].Put
 }
 
-// observed takes the word of a machine that a put was taken: it counts for its request until it has ended.
+// observed handles the report of a machine that a put was accepted: the put counts for its request until the put has
+// ended.
 func (w *Work) observed(e *effects.Observe) {
 	if e.Fact != effects.FactPutEnded {
 		return
@@ -133,7 +138,8 @@ func (w *Work) observed(e *effects.Observe) {
 	}
 }
 
-// Stepper is the node whose machine d steps: of what engines and the proxy do, the one that gets the command.
+// Stepper returns the node at which d makes the machine take a step. For actions of engines and of the proxy, that is
+// the node that receives the resulting command.
 func (w *Work) Stepper(d *world.Delivery) int32 {
 	switch d.Kind {
 	case world.KindStart:
@@ -148,16 +154,16 @@ func (w *Work) Stepper(d *world.Delivery) int32 {
 	}
 }
 
-// Given is how many commands engines gave.
+// Given returns the number of commands that engines gave.
 func (w *Work) Given() int { return len(w.Commands) }
 
-// Wanted is what a command is.
+// Wanted returns the kind of the command with ticket t.
 func (w *Work) Wanted(t effects.Ticket) string { return w.Commands[t-1].Want.String() }
 
-// Ticket is the name of a command in every history.
+// Ticket returns the name of the command with ticket t, which is the same in every history.
 func (w *Work) Ticket(t effects.Ticket) uint64 { return uint64(w.Commands[t-1].Name) }
 
-// Request is what engines call a job.
+// Request returns the name that engines use for a job.
 func (w *Work) Request(job uint64) []byte {
 	if job >= uint64(len(w.Jobs)) {
 		return nil
@@ -165,7 +171,7 @@ func (w *Work) Request(job uint64) []byte {
 	return w.Jobs[job].Name
 }
 
-// Chunks are the keys of a job.
+// Chunks returns the key numbers of the job with the given request name.
 func (w *Work) Chunks(request []byte) []uint32 {
 	i := w.JobNamed(request)
 	if i >= uint64(len(w.Jobs)) {
@@ -174,7 +180,7 @@ func (w *Work) Chunks(request []byte) []uint32 {
 	return w.Jobs[i].Ids
 }
 
-// Asked is whose command it is that draws call so, and for which request.
+// Asked returns the node of the command that the subject s of a draw denotes, and the request of the command.
 func (w *Work) Asked(s plan.Subject) (int32, []byte) {
 	name := AppendNumber([]byte("r"), int(s>>32&0xFFFFFF))
 	for i := range w.Jobs {

@@ -5,8 +5,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// both are those of two nodes that each prefill and decode, over one pool, and send to each other. Where there is room
-// for all, nothing that one side does may hold up the other; where there is not, engine and peer wait in one line.
+// both returns the scopes of two nodes that each prefill and decode over one pool and send to each other. If there
+// are enough pages for all, no action of one side may delay the other. If there are not, the engine and the peer wait
+// in one queue.
 func both() []explore.Scope {
 	each := []explore.Job{{Chunks: []int{1}}, {Sender: 1, Receiver: 0, Chunks: []int{2}}}
 	one := []explore.Job{{Receiver: 1, Chunks: []int{1}}}

@@ -2,7 +2,8 @@ package scopes
 
 import "github.com/kvferry/kvferry/sim/explore"
 
-// cache are those of receivers that keep what nobody expects any more while there is room.
+// cache returns the scopes of receivers that keep chunks which no request expects any more, while there are free
+// pages.
 func cache() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}}}
 	same := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{1}}}

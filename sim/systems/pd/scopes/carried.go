@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// carried are those in which chunks go with the question for their pages.
+// carried returns the scopes in which chunks travel with the allocation request for their pages.
 func carried() []explore.Scope {
 	one, two := []explore.Job{{Chunks: []int{1}}}, []explore.Job{{Chunks: []int{1}}, {Chunks: []int{2}}}
 	all := []explore.Scope{

@@ -2,7 +2,7 @@ package scopes
 
 import "github.com/kvferry/kvferry/sim/explore"
 
-// communicators are small worlds whose plane is of communicators.
+// communicators returns the scopes that use a plane of communicators.
 func communicators() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}}}
 	return []explore.Scope{

@@ -5,8 +5,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// delayed are those of receivers that keep offers until their engine fetches. A fetch reads into one staging page
-// where the scope does not say more.
+// delayed returns the scopes of receivers that defer offers until their engine fetches. A fetch reads into one
+// staging page unless the scope specifies more.
 func delayed() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}}}
 	two := []explore.Job{{Chunks: []int{1, 2}}}

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// pull are those of senders whose chunks are read.
+// pull returns the scopes in which receivers read chunks from senders.
 func pull() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}}}
 	batch := []explore.Job{{Chunks: []int{1, 2}}}

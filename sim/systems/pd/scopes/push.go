@@ -5,14 +5,14 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// push are those in which chunks are sent.
+// push returns the scopes in which chunks are pushed.
 func push() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}}}
 	two := []explore.Job{{Chunks: []int{1, 2}, Batch: 1}}
 	shared := []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}
 	apart := []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
 	both := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{2}}}
-	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no node is notified of the loss
 	var drawn []plan.Fault
 	for _, f := range plan.Faults() {
 		if !f.Scheduled() {

@@ -1,5 +1,11 @@
-// Package scopes is prefill and decode in worlds so small that everything which can happen in them can be tried: what
-// they are called, and the plans that they are.
+// Package scopes defines prefill and decode worlds that are so small that the explorer (package explore) can try
+// every order of events in them. [All] returns the scopes, with their names and descriptions, and [Plan] converts a
+// scope into a plan that the simulator can run. A scope states its jobs, how many faults may happen and of which
+// kinds. Everything else has the smallest bounds that the scope allows, so that the number of states stays small.
+//
+// Example: the scope "push-cut" has a job with a single chunk, and a single fault that breaks a connection or a link.
+// Plan gives the scope a sender, a receiver and a page at each of them; the explorer then breaks the connection at
+// every point of the transfer.
 package scopes
 
 import (
@@ -11,12 +17,12 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// All are the scopes of prefill and decode.
+// All returns all scopes of prefill and decode.
 func All() []explore.Scope {
 	return slices.Concat(push(), carried(), pull(), delayed(), cache(), communicators(), both(), sweep())
 }
 
-// Plan is a scope as a plan; bounds are as small as the scope allows.
+// Plan returns the plan of a scope. The bounds are as small as the scope allows.
 func Plan(s *explore.Scope) *plan.Plan {
 	const unit = time.Duration(explore.Unit)
 	p := plan.New()
