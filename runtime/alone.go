@@ -72,6 +72,7 @@ type Failure struct {
 	NotReported error
 }
 
+// Error returns the failure and the place of its report in one line.
 func (f *Failure) Error() string {
 	s := fmt.Sprintf("rank %s failed at %s: %s", f.Node, f.Where, f.Said)
 	if f.Report != "" {

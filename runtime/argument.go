@@ -10,9 +10,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// The arguments of calls are checked here, before the machine receives the command. The machine refuses the same calls,
-// but reports only a code. Each error names the argument as the caller knows it, the value that was given, the values that
-// are accepted, and a remedy.
+// The arguments of calls are checked here, before the machine receives the command. The machine refuses the same
+// calls, but reports only a code. Each error names the argument as the caller knows it, the value that was given, the
+// values that are accepted, and a remedy.
 
 // wrong returns the error of a call whose argument field has the value given, where want describes the accepted
 // values.

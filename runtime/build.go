@@ -35,6 +35,8 @@ type building struct {
 	world   *world
 }
 
+// build opens the control sockets, the pools and the planes, makes the machine, and starts the node's loop. If it
+// fails, the caller has to call unwind.
 func (b *building) build() (*Node, error) {
 	if err := b.roomForPools(); err != nil {
 		return nil, err
@@ -116,6 +118,7 @@ func (b *building) build() (*Node, error) {
 	return n, nil
 }
 
+// openPlanes opens the pools and then the planes, and adds the planes' blobs to the machine's configuration.
 func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Key: b.key, Log: b.world.log}
 	if err := b.openMemory(draft, &env); err != nil {
@@ -276,6 +279,7 @@ func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 	return openFailed(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "give "+key+" another size", err)
 }
 
+// openDevice opens the device and makes the pools in its memory.
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	c := device.Env{
 		Engine: device.Pool{

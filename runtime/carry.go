@@ -38,6 +38,8 @@ func (w *world) before(ev effects.Event) {
 	}
 }
 
+// carryOut carries out one effect of the machine. It never blocks: long work is handed to a plane, the control
+// transport or a crew, which posts the completion to the mailbox. An unknown effect is a defect, and carryOut panics.
 func (w *world) carryOut(e effects.Effect) {
 	switch e := e.(type) {
 	case *effects.Open, *effects.Close, *effects.Send, *effects.Post, *effects.Reply, *effects.Deliver, *effects.Return,

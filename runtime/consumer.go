@@ -123,6 +123,7 @@ func (c Consumer) NotNeeded(ctx context.Context, x Expected) error {
 	return <-f.done
 }
 
+// errand submits an Expect, or a NotNeeded if skip is set.
 func (c Consumer) errand(ctx context.Context, op string, x *Expected, skip bool) (*following[error], error) {
 	n := c.node
 	if err := n.wantOwn(op); err != nil {

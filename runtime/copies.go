@@ -37,12 +37,15 @@ type copies struct {
 	orders map[effects.Corr]*copyOrder // the copies in progress
 }
 
+// A copyOrder is one Copy effect in progress.
 type copyOrder struct {
 	corr      effects.Corr
 	pairs     []effects.CopyPair
 	cancelled atomic.Bool
 }
 
+// newCopies returns copies that read from the memory from and write into the pages that the function to returns, on
+// at most workers goroutines. Completions are posted to box.
 func newCopies(from copied, to func(effects.Page) []byte, workers int, box *mailbox, log *slog.Logger) *copies {
 	return &copies{from: from, to: to, mailbox: box, log: log, crew: crew{size: workers},
 		orders: map[effects.Corr]*copyOrder{}}

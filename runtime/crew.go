@@ -27,6 +27,7 @@ func (c *crew) run(task func()) {
 	}
 }
 
+// work runs queued tasks until none is left.
 func (c *crew) work() {
 	for {
 		c.mu.Lock()

@@ -8,11 +8,11 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Every call that takes a context follows one rule for time. A command's deadline is set by its own patience, or by the
-// configured timeout if the patience is 0, and by the context's deadline if that is earlier. When the time is over, the
-// command ends in the way of its kind: a Put, a Fetch or a Drain as Expired, a Reserve as NoMemory, a Get with the prefix
-// of the chunks that have arrived. Only a caller that cancels the context aborts the command, which then ends as
-// Cancelled, unless it had ended before.
+// Every call that takes a context follows one rule for time. A command's deadline is set by its own patience, or by
+// the configured timeout if the patience is 0, and by the context's deadline if that is earlier. When the time is
+// over, the command ends in the way of its kind: a Put, a Fetch or a Drain as Expired, a Reserve as NoMemory, a Get
+// with the prefix of the chunks that have arrived. Only a caller that cancels the context aborts the command, which
+// then ends as Cancelled, unless it had ended before.
 
 // patienceOf returns the time that a command has: the requested time, or byDefault if none was requested, but no
 // longer than the time until the context's deadline.

@@ -31,10 +31,10 @@
 // goroutine is stepping at that moment: for example the goroutine that has read a message of a peer, that has stored
 // a page, or that called Put, Get, Reserve or Release.
 //
-// Example: the engine calls Put. The calling goroutine posts the command and steps the machine, which emits an
-// allocation request. The control transport sends the request and later posts the receiver's reply; the transport's
-// goroutine steps the machine, which emits a transfer. When the data plane reports that the transfer is done, the
-// machine delivers the outcome, and Put returns.
+// Example, with a connected receiver: the engine calls Put. The calling goroutine posts the command and steps the
+// machine, which emits an allocation request. The control transport sends the request and later posts the receiver's
+// reply; the transport's goroutine steps the machine, which emits a transfer. When the data plane reports that the
+// transfer is done, the machine delivers the outcome, and Put returns.
 //
 // # Ownership
 //

@@ -30,9 +30,9 @@ type End struct {
 // NotSent if it waits for a chunk that was not sent. The message does not require that a page or chunk of the request
 // has been sent, or that a handshake has been made.
 //
-// The error is NotSent if the receiver's engine waits for chunks that were not sent to it, or has reported why the chunks
-// that were sent before are of no use to it. In both cases compare how the two engines are configured. With Expired or
-// Unreachable the receiver did not confirm the message in time.
+// The error is NotSent if the receiver's engine waits for chunks that were not sent to it, or has reported why the
+// chunks that were sent before are of no use to it. In both cases compare how the two engines are configured. With
+// Expired or Unreachable the receiver did not confirm the message in time.
 func (s Sender) End(ctx context.Context, c End) error {
 	n := s.node
 	if err := n.wantSide("end", config.Sender); err != nil {

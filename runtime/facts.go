@@ -44,6 +44,8 @@ var told = [factKinds]string{
 	effects.FactEndTold:      "telling a receiver how a request ended",
 }
 
+// observe counts an observation of the machine, logs a warning if it reports a failure, and logs it at the debug
+// level.
 func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
 	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount {
 		f.counts[e.Fact][e.Code].Add(1)
@@ -69,8 +71,7 @@ func (f *facts) tell(e *effects.Observe) {
 		return
 	}
 	if e.Fact == effects.FactLinkDown && w.Stage == effects.StageLink {
-		// Peers connect and disconnect in normal operation. Transfers that were lost with a link have their own
-		// lines.
+		// Peers connect and disconnect in normal operation. Work that was lost with a link has its own line.
 		return
 	}
 	if w.Stage == effects.StageConnect && e.Code == effects.Unreachable {
@@ -126,6 +127,7 @@ type Count struct {
 	Times uint64
 }
 
+// all returns the counts that are not zero.
 func (f *facts) all() []Count {
 	var all []Count
 	for fact := range f.counts {

@@ -34,6 +34,7 @@ type Error struct {
 	Cause error
 }
 
+// Error returns the text of the error in one line.
 func (e *Error) Error() string {
 	w := effects.Why{Name: e.Peer, Stage: e.Stage, Remedy: e.Remedy}
 	w.Field, w.Ours, w.Theirs, w.Said = e.Field, e.Ours, e.Theirs, e.Said
@@ -119,6 +120,7 @@ func refused(cause error) *Error {
 	return &Error{Op: "open", Code: effects.Invalid, Remedy: strings.TrimPrefix(cause.Error(), "rank: ")}
 }
 
+// invalid returns an Error with the code Invalid whose remedy is the formatted text.
 func invalid(op, format string, args ...any) *Error {
 	return &Error{Op: op, Code: effects.Invalid, Remedy: fmt.Sprintf(format, args...)}
 }

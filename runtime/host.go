@@ -80,6 +80,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
+// orElse returns v, or standard if v is 0.
 func orElse(v, standard int) int {
 	if v == 0 {
 		return standard
@@ -90,6 +91,7 @@ func orElse(v, standard int) int {
 // before is required of a driver; a host has no planes and ignores the event.
 func (h *Host) before(effects.Event) {}
 
+// carryOut implements driver.
 func (h *Host) carryOut(e effects.Effect) {
 	if o, ok := e.(*effects.Observe); ok && h.observed != nil {
 		h.observed(o)

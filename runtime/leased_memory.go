@@ -32,7 +32,7 @@ func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, err
 	return leasedMemory{book, m}, nil
 }
 
-// RevokeAll does nothing: once the planes are closed, no peer can access the pages (M3).
+// RevokeAll does nothing: the proof that no peer accesses the pages is that the planes have been closed (M4).
 func (leasedMemory) RevokeAll() {}
 
 // Close implements processPool.

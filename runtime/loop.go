@@ -63,11 +63,14 @@ type driver interface {
 	before(effects.Event)
 }
 
+// newLoop returns a loop for the machine m, which takes events from box and carries out effects by d. Its goroutine
+// has to be started with run.
 func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
 	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockSetbacks, turned: func() {},
 		timer: time.NewTimer(time.Hour), calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
+// run is the loop's own goroutine. It steps the machine until end is called or a panic ends the loop.
 func (l *loop) run() {
 	defer close(l.ended)
 	defer l.timer.Stop()
@@ -180,6 +183,8 @@ func (l *loop) round() {
 	}
 }
 
+// step gives the machine one event and carries out all effects that the machine emits for the event. The caller holds
+// the turn. The clock is read after the event was dequeued, so a step never uses a time before the event's arrival.
 func (l *loop) step(ev effects.Event) {
 	l.out.Reset()
 	at := now() // The clock is read after ev was dequeued.

@@ -71,6 +71,7 @@ func carries(cfg *config.Config) uint32 {
 	return min(cfg.Machine.Carries, uint32(cfg.Limits.MessageBytes/2))
 }
 
+// nanos converts a duration of Go into a duration of the machine.
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
 
 // serversOf returns the channels that a node serves. A receiver serves handshakes and allocation requests. A sender

@@ -77,6 +77,7 @@ func (m *mailbox) wakeUp() {
 	}
 }
 
+// token puts the wake token into the channel, if it is not there yet.
 func (m *mailbox) token() {
 	select {
 	case m.wake <- struct{}{}:
@@ -165,6 +166,7 @@ func (m *mailbox) take() []effects.Event {
 	return batch
 }
 
+// close discards all events, and releases the transports that wait in Post.
 func (m *mailbox) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

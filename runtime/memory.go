@@ -34,8 +34,9 @@ type memory interface {
 	// idle ends the copies and waits for them until ctx ends. An error means that some copies still run. It may be
 	// called again.
 	idle(ctx context.Context) error
-	// close returns the memory to the system. All planes must have been closed, and idle must have returned no error.
-	// After an error close may be called again.
+	// close returns the memory to the system. Invariant (M3, M4): all planes must have been closed, and idle must
+	// have returned no error, because otherwise a peer or a copy could still access the memory. After an error close
+	// may be called again.
 	close(ctx context.Context) error
 }
 
