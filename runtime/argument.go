@@ -28,7 +28,7 @@ func tooLarge(op, field, given, want, remedy string) *Error {
 	return e
 }
 
-// upTo renders the range of a count: "from to to", or one number if to is not larger than from.
+// upTo renders the range of a count, for example "1 to 8", or one number if to is not larger than from.
 func upTo(from, to int) string {
 	if to <= from {
 		return strconv.Itoa(from)
