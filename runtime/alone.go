@@ -68,7 +68,8 @@ type Failure struct {
 	Said   string // the text of the assertion
 	Where  string // the function and line of the assertion
 	Report string // the path of the report; empty if there is none
-	// why the report could not be written; nil if it was written or not wanted
+	// NotReported is the reason why the report could not be written. It is nil if the report was written or not
+	// wanted.
 	NotReported error
 }
 

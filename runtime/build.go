@@ -28,7 +28,7 @@ type building struct {
 	options options
 	lines   *asynclog.Handler
 	servers []control.Server
-	// the key of this incarnation, from which the values that the machine draws follow too
+	// key is the key of this incarnation. The values that the machine draws follow from the key too.
 	key identity.Key
 
 	mailbox *mailbox

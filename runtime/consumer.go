@@ -47,7 +47,7 @@ type Reception struct{ f *following[Received] }
 // Received is the outcome of a Reception.
 type Received struct {
 	Pages int // the number of pages written: all of them, or 0
-	// the blocks may still be written to; Returned reports when that ends
+	// Held means that the blocks may still be written to; Returned reports when that ends.
 	Held bool
 	Err  error // nil means that every byte of the blocks has been written
 }

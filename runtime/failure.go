@@ -17,7 +17,8 @@ import (
 type Error struct {
 	Op   string       // the operation: "put", "get", "close" ...
 	Code effects.Code // tells the caller how to react; see package effects
-	// the number of failed chunks, or of the objects that Remedy counts, such as pages that have not been released
+	// Count is the number of failed chunks, or of the objects that Remedy counts, such as pages that have not been
+	// released.
 	Count int
 	// Peer is the peer concerned: host:port, or the name that the peer gives itself. It is empty if no peer was
 	// involved.

@@ -179,7 +179,7 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 type scatterer struct {
 	scatters *scatters
 	run      scatterPages
-	// holds one batch: the machine scatters one batch of a command at a time
+	// batches holds at most one batch, because the machine scatters one batch of a command at a time.
 	batches chan batch
 	ctx     context.Context // the context of the calls
 	over    context.CancelFunc

@@ -16,7 +16,7 @@ import (
 type hostMemory struct {
 	mem       []byte
 	pageBytes uint64
-	// the file of attachable memory; nil if the memory is private to this process
+	// file is the file of attachable memory, or nil if the memory is private to this process.
 	file *os.File
 }
 

@@ -19,9 +19,9 @@ type mailbox struct {
 	// step steps the machine on the caller's goroutine, unless another goroutine does. It is nil until the loop runs.
 	step func()
 	held int // the number of goroutines between Hold and Step
-	// a goroutine steps the machine, and will check the mailbox again before it rests
+	// taking means that a goroutine steps the machine, and will check the mailbox again before it rests.
 	taking bool
-	// the machine has more work to do at once, whether or not events wait
+	// more means that the machine has more work to do at once, whether or not events wait.
 	more   bool
 	room   sync.Cond // signalled when the quota is free again
 	events []effects.Event
