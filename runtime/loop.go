@@ -205,7 +205,7 @@ func (l *loop) step(ev effects.Event) {
 	l.event = nil
 }
 
-// call runs f between two steps and returns when f has run. It returns false if the loop has ended and f did not run.
+// call runs f between two steps and returns when f has run. It returns false if the loop has ended before that.
 func (l *loop) call(f func()) bool {
 	ran := make(chan struct{})
 	select {
