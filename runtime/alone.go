@@ -11,38 +11,41 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
 )
 
-// FailAlone is how a rank fails alone; see WithFailAlone. Zero fields take the defaults.
+// FailAlone configures how a rank fails without ending its process; see WithFailAlone. Zero fields take the defaults.
 type FailAlone struct {
-	// Reports is the directory to which a failure is reported, made if it is not there; empty: no report is written.
-	// Several ranks and processes may share it.
+	// Reports is the directory into which the report of a failure is written. The directory is created if it does not
+	// exist. If Reports is empty, no report is written. Several ranks and processes may share a directory.
 	Reports string
-	Keep    int // the most reports in it: older ones are removed; 8
-	Events  int // events and effects that are remembered for a report, 56 bytes each; 1024
+	// Keep is the maximum number of reports in the directory; older reports are removed. The default is 8.
+	Keep int
+	// Events is the number of events and effects that are recorded for a report, at 56 bytes each. The default is
+	// 1024.
+	Events int
 }
 
-// WithFailAlone contains an assertion that fails in this rank's machine, or in what its loop does for the machine.
-// Without it that is a panic and ends the process: the engine, and every rank in it. That is the default, because an
-// end of the process is what peers, hardware and whoever runs the process are sure to notice, and because what is
-// contained keeps its memory.
+// WithFailAlone contains an assertion that fails in this rank's machine, or in the work that the rank's loop does for
+// the machine. Without this option such a failure is a panic that ends the process: the engine, and every rank in it.
+// A panic is the default because peers, hardware and the supervisor of the process are sure to notice the end of a
+// process, and because a contained rank keeps its memory.
 //
-// With it the rank does nothing any more, from the failed step on:
+// With this option, the rank does nothing any more from the failed step on:
 //
-//   - every command in progress ends as Failed, and every later call at once;
-//   - its sockets and planes are closed, so peers see a peer that is lost; nobody stores into its pages or reads them
-//     any more;
-//   - its pages are given to nobody and stay mapped until the process ends, whatever is closed: slices of Pages.Host
-//     stay valid;
-//   - a report is written, one line of the log names it, and Node.Failed and Node.Err tell it.
+//   - Every command in progress ends as Failed, and every later call fails at once.
+//   - The rank's sockets and planes are closed, so peers see a lost peer. From then on no peer stores into the rank's
+//     pages or reads them.
+//   - The rank's pages are granted to no peer or caller, and stay mapped until the process ends, even if the node is
+//     closed. Slices of Pages.Host stay valid.
+//   - A report is written, one line of the log names the report, and Node.Failed and Node.Err report the failure.
 //
-// Nothing else in the process is touched, other ranks and the engine among it. End the process when they can spare
-// it, or call Close and open another node in the rank's place, for which there must be memory besides.
+// Nothing else in the process is affected; other ranks and the engine continue. End the process when they can be
+// interrupted, or call Close and open another node in the rank's place, which needs additional memory for its pool.
 //
-// Not contained are panics outside of the loop: those of threads that move pages and messages, which may be in the
-// middle of a page or hold a lock, those of the engine's own code, and what Go itself cannot recover from, such as
-// running out of memory or a fault in a mapping.
+// Panics outside of the loop are not contained: panics of goroutines that move pages and messages (which may be in
+// the middle of a page or hold a lock), panics of the engine's own code, and failures from which Go itself cannot
+// recover, such as running out of memory or a fault in a mapping.
 func WithFailAlone(f FailAlone) Option { return func(o *options) { o.alone = &f } }
 
-// complete checks it and fills in the defaults.
+// complete checks the options, creates the directory of the reports, and fills in the defaults.
 func (f FailAlone) complete() (FailAlone, error) {
 	if f.Keep < 0 || f.Events < 0 || f.Events > 1<<20 {
 		return f, invalid("open", "WithFailAlone keeps %d reports of %d events; give positive numbers, events to %d",
@@ -59,15 +62,18 @@ func (f FailAlone) complete() (FailAlone, error) {
 	return f, nil
 }
 
-// A Failure is how a rank failed.
+// A Failure describes how a rank failed. It is the error that Node.Err returns.
 type Failure struct {
-	Node        string // as logs name it
-	Said        string // by the assertion
-	Where       string // function and line
-	Report      string // the file; empty: there is none
-	NotReported error  // why there is none, if one was wanted
+	Node   string // the node's name in logs
+	Said   string // the text of the assertion
+	Where  string // the function and line of the assertion
+	Report string // the path of the report; empty if there is none
+	// NotReported is the reason why the report could not be written. It is nil if the report was written or not
+	// wanted.
+	NotReported error
 }
 
+// Error returns the failure and the place of its report in one line.
 func (f *Failure) Error() string {
 	s := fmt.Sprintf("rank %s failed at %s: %s", f.Node, f.Where, f.Said)
 	if f.Report != "" {
@@ -78,14 +84,14 @@ func (f *Failure) Error() string {
 	return s
 }
 
-// Unwrap returns why there is no report.
+// Unwrap returns the error that prevented the report from being written, or nil.
 func (f *Failure) Unwrap() error { return f.NotReported }
 
-// Failed is closed when the rank has failed alone (WithFailAlone) and its report was written, or could not be.
-// Commands have ended by then.
+// Failed returns a channel that is closed when the rank has failed alone (WithFailAlone) and its report has been
+// written or could not be written. All commands have ended by then.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
 
-// Err is the *Failure of a rank that has failed alone, once Failed is closed; nil before.
+// Err returns the *Failure of a rank that has failed alone, once the channel of Failed is closed, and nil before.
 func (n *Node) Err() error {
 	select {
 	case <-n.failed:
@@ -95,16 +101,18 @@ func (n *Node) Err() error {
 	}
 }
 
-// reportPatience is how long a failure waits for its report to be written.
+// reportPatience is the time that a failing rank waits for its report to be written.
 const reportPatience = 5 * time.Second
 
-// fail ends a rank whose loop has panicked, on the loop's goroutine: nothing steps the machine any more.
+// fail ends a rank whose loop has panicked. The function runs on the loop's goroutine; nothing steps the machine any
+// more.
 func (n *Node) fail(said any, stack []string) {
-	// Nobody is to wait, whatever takes long below.
+	// End all waiting first, because the work below may take a long time.
 	n.loop.mailbox.close()
 	n.tickets.fall()
 	go func() {
-		n.beginning <- struct{}{} // A Close may have it; its drain has ended as well.
+		// A Close may hold the token; the drain of that Close has ended as well.
+		n.beginning <- struct{}{}
 		defer func() { <-n.beginning }()
 		if n.closing == nil {
 			n.closing = n.take()
@@ -122,7 +130,8 @@ func (n *Node) fail(said any, stack []string) {
 	close(n.failed)
 }
 
-// report writes the report of a failure, in time. What hangs goes on by itself: the machine is nobody's any more.
+// report writes the report of a failure and waits for it at most reportPatience. A write that hangs continues in the
+// background, which is safe because nothing else uses the machine any more.
 func (n *Node) report(f *Failure, stack []string) (name string, err error) {
 	type end struct {
 		name string
@@ -148,7 +157,7 @@ func (n *Node) report(f *Failure, stack []string) (name string, err error) {
 	}
 }
 
-// countsOf are the counts of a machine whose state is wrong; nil if it cannot count any more.
+// countsOf returns the counters of a machine whose state is wrong, or nil if the machine panics again.
 func (n *Node) countsOf() (counts any) {
 	defer func() {
 		if recover() != nil {
@@ -158,8 +167,8 @@ func (n *Node) countsOf() (counts any) {
 	return n.machine.Stats()
 }
 
-// whereOf is the place of an assertion, given the stack of who recovered from it: the first one outside of Go's own
-// code below its panic.
+// whereOf returns the location of an assertion, given the stack of the goroutine that recovered from its panic: the
+// first frame below the panic that is not in Go's own runtime.
 func whereOf(stack []string) string {
 	panicked := false
 	for _, at := range stack {

@@ -10,23 +10,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// What is wrong with a call is found here, before a machine is asked: a machine refuses the same, but says no more than
-// a code. Each error names the argument as its caller knows it, what was given, what would be taken, and what helps.
+// The arguments of calls are checked here, before the machine receives the command. The machine refuses the same
+// calls, but reports only a code. Each error names the argument as the caller knows it, the value that was given, the
+// values that are accepted, and a remedy.
 
-// wrong is the error of a call whose argument field is given, where want would be taken.
+// wrong returns the error of a call whose argument field has the value given, where want describes the accepted
+// values.
 func wrong(op, field, given, want, remedy string) *Error {
 	return &Error{Op: op, Code: effects.Invalid, Stage: effects.StageCommand, Field: field, Theirs: given, Ours: want,
 		Remedy: remedy}
 }
 
-// tooLarge is the same for what can never fit.
+// tooLarge returns the same error as wrong, with the code TooLarge, for an argument that can never fit.
 func tooLarge(op, field, given, want, remedy string) *Error {
 	e := wrong(op, field, given, want, remedy)
 	e.Code = effects.TooLarge
 	return e
 }
 
-// upTo is the range of a count.
+// upTo renders the range of a count, for example "1 to 8", or one number if to is not larger than from.
 func upTo(from, to int) string {
 	if to <= from {
 		return strconv.Itoa(from)
@@ -34,13 +36,13 @@ func upTo(from, to int) string {
 	return strconv.Itoa(from) + " to " + strconv.Itoa(to)
 }
 
-// wantSide refuses calls of a side that the node has not.
+// wantSide returns an error if the node does not have the given role, or if its pool is the engine's own.
 func (n *Node) wantSide(op string, side config.Role) error {
 	if n.role&side == side && n.own == nil {
 		return nil
 	}
 	if err := n.tickets.isOver(op); err != nil {
-		return err // Which is more than that.
+		return err // A node that has ended is the more important fact.
 	}
 	if n.own != nil {
 		e := wrong(op, "register.engine_id", "given", "none", "the pool is the engine's own: call its Consumer or its "+
@@ -53,12 +55,12 @@ func (n *Node) wantSide(op string, side config.Role) error {
 	return e
 }
 
-// checkKeys says which key is none.
+// checkKeys returns an error that names the first invalid key.
 func (n *Node) checkKeys(op string, keys []string) error {
 	return n.checkKeysUpTo(op, keys, n.keyBytes)
 }
 
-// checkKeysUpTo says so, too, of keys of so many bytes.
+// checkKeysUpTo is checkKeys for keys of at most most bytes.
 func (n *Node) checkKeysUpTo(op string, keys []string, most int) error {
 	for i, key := range keys {
 		err := protocol.CheckKey([]byte(key), most)
@@ -75,7 +77,8 @@ func (n *Node) checkKeysUpTo(op string, keys []string, most int) error {
 	return nil
 }
 
-// checkTold says which key no directory can be told of, where some are told or asked.
+// checkTold returns an error that names the first key that cannot be reported to a directory. It accepts every key if
+// the node has no directories.
 func (n *Node) checkTold(op string, keys []string) error {
 	if !n.directories {
 		return nil
@@ -90,7 +93,7 @@ func (n *Node) checkTold(op string, keys []string) error {
 	return nil
 }
 
-// short is the beginning of what may be long.
+// short returns s, truncated to 80 bytes with "..." appended if it is longer.
 func short(s string) string {
 	const most = 80
 	if len(s) <= most {
@@ -99,8 +102,8 @@ func short(s string) string {
 	return s[:most] + "..."
 }
 
-// plainHost makes the host of a peer what a machine and other nodes call it, without the brackets of a URL, or says what
-// is wrong with it. None is for the caller to judge.
+// plainHost replaces the host of a peer by the form that the machine and other nodes use, without the brackets of a
+// URL. It returns an error if the host is invalid. An empty host is left for the caller to judge.
 func plainHost(op, field string, host *string) error {
 	if *host == "" {
 		return nil
@@ -113,7 +116,7 @@ func plainHost(op, field string, host *string) error {
 	return nil
 }
 
-// checkPut says what is wrong with a put, but for its keys.
+// checkPut returns an error if an argument of a put is invalid. It does not check the keys.
 func (n *Node) checkPut(p *Put) error {
 	if err := plainHost("put", "Peer.Host", &p.Peer.Host); err != nil {
 		return err

@@ -13,18 +13,22 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
-// Blocks are blocks of a request in one KV-cache group, in the order of the sequence; see [geometry.Blocks]. Logical
-// has numbers of logical blocks, First the absolute position of the first one in kernel blocks. What a call is given
-// must not change before it has its outcome.
+// Blocks are the blocks of a request in one KV-cache group, in the order of the sequence; see [geometry.Blocks].
+// Logical contains the numbers of logical blocks, and First is the absolute position of the first of them in kernel
+// blocks. The slices that are passed to a call must not change before the call's outcome has been delivered.
 type Blocks = geometry.Blocks
 
-// ProducerPeer is where one rank of a producer listens: its pd_peer_host, and its ports of pd_peer_init_port and
+// ProducerPeer is the address of one rank of a producer: its pd_peer_host, and its ports of pd_peer_init_port and
 // pd_peer_alloc_port.
 type ProducerPeer = register.Peer
 
-// Block is the memory of one kernel block in one region, which is the place of a layer in register.layers: its cells
-// one after the other, by heads. It is the engine's, but for as long as a Reception or a Lending has it: then nobody
-// writes to it, and of a Reception nobody reads it. The slice must not be used once Close was called.
+// Block returns the memory of one kernel block in one region, that is, of one layer in the order of register.layers:
+// the block's cells one after the other, by heads. It fails if region or block is out of range, if the pool is not
+// the engine's own, or if the pool is in the memory of a device.
+//
+// Invariant (M8): the memory belongs to the engine except while a Reception or a Lending uses the block. During that
+// time the engine must not write the block, and must not read a block of a Reception. The slice must not be used
+// after Close was called.
 func (n *Node) Block(region, block int) ([]byte, error) {
 	const op = "block"
 	if err := n.wantOwn(op); err != nil {
@@ -46,24 +50,24 @@ func (n *Node) Block(region, block int) ([]byte, error) {
 	return m.pool.PageRange(n.own.Page(uint32(region), uint32(block), 0), n.own.Shares()), nil
 }
 
-// Geometry says what lies in which block, and with [geometry.Producers] which ranks a Registration is for. It is the
-// node's, and only to be read; nil where the pool is not the engine's own.
+// Geometry returns the layout of the blocks, and with [geometry.Producers] the ranks that a Registration has to name.
+// The result belongs to the node and is read-only. It is nil if the pool is not the engine's own.
 func (n *Node) Geometry() *geometry.Geometry { return n.own }
 
-// wantOwn refuses calls of a node whose pool is not the engine's own.
+// wantOwn returns an error if the node's pool is not the engine's own.
 func (n *Node) wantOwn(op string) error {
 	if n.own != nil {
 		return nil
 	}
 	if err := n.tickets.isOver(op); err != nil {
-		return err // Which is more than that.
+		return err // A node that has ended is the more important fact.
 	}
 	e := wrong(op, "register.engine_id", "none", "a name", "set register.engine_id, and what belongs to it")
 	e.Code = effects.Unsupported
 	return e
 }
 
-// checkRequest says what is wrong with what a call says of a request.
+// checkRequest returns an error if a call's request id or patience is invalid.
 func checkRequest(op, request string, patience time.Duration) error {
 	switch {
 	case request == "":
@@ -74,7 +78,7 @@ func checkRequest(op, request string, patience time.Duration) error {
 	return nil
 }
 
-// checkProducers says what is wrong with where ranks of a producer are said to listen.
+// checkProducers returns an error if an address of a producer's ranks is missing or invalid.
 func checkProducers(op string, at []ProducerPeer) error {
 	if len(at) == 0 {
 		return wrong(op, "Producers", "empty", "at least one", "name each rank of the producer that has a part of the blocks")
@@ -82,7 +86,7 @@ func checkProducers(op string, at []ProducerPeer) error {
 	for i, p := range at {
 		field := "Producers[" + strconv.Itoa(i) + "]"
 		host := p.Host
-		// A plain engine of vLLM has a name of the gateway's in place of a host.
+		// A plain vLLM engine has a name of the gateway instead of a host.
 		if !gateway.IsPlain(effects.Addr{Host: host}) {
 			if err := plainHost(op, field+".Host", &host); err != nil {
 				return err
@@ -102,8 +106,8 @@ func checkProducers(op string, at []ProducerPeer) error {
 	return nil
 }
 
-// A following is a command whose outcome nobody waits for: it goes to a channel, and the end of a context takes the
-// command back until then.
+// A following is a command whose outcome is delivered to a channel, without a goroutine that waits for it. The end of
+// the context aborts the command until the outcome has been delivered.
 type following[T any] struct {
 	lot  *lot
 	done chan T
@@ -113,7 +117,7 @@ type following[T any] struct {
 	stop func() bool
 }
 
-// follow gives the machine a command. made makes of its outcome what the caller hears; it must not block.
+// follow gives the machine a command. The function made converts the outcome for the caller and must not block.
 func follow[T any](ctx context.Context, n *Node, op string, body effects.CommandBody, made func(Outcome) T) (
 	*following[T], error,
 ) {
@@ -130,7 +134,8 @@ func follow[T any](ctx context.Context, n *Node, op string, body effects.Command
 	f.lot = l
 	stop := context.AfterFunc(ctx, func() {
 		if takesBack(ctx) {
-			_, _ = n.submit("abort", ending, &engine.Abort{Target: l.tickets[0].id}) // Refused, it ends by its own time.
+			// If the abort is refused, the command ends by its own timeout.
+			_, _ = n.submit("abort", ending, &engine.Abort{Target: l.tickets[0].id})
 		}
 	})
 	f.mu.Lock()
@@ -141,7 +146,7 @@ func follow[T any](ctx context.Context, n *Node, op string, body effects.Command
 	return f, nil
 }
 
-// end says that there is nothing to take back any more.
+// end records that the command has ended, so that the end of the context does not abort it any more.
 func (f *following[T]) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +155,7 @@ func (f *following[T]) end() {
 	}
 }
 
-// failed is the error of an outcome, nil for OK.
+// failed returns the error for an outcome, or nil for OK.
 func failed(ctx context.Context, op string, out Outcome) error {
 	if out.Code == effects.OK {
 		return nil

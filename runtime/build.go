@@ -21,19 +21,22 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// A building is a node while it is being opened, and what must be taken down again if that fails.
+// A building is a node that is being opened, with the parts that must be closed again if opening fails.
 type building struct {
 	ctx     context.Context
 	cfg     *config.Config
 	options options
 	lines   *asynclog.Handler
 	servers []control.Server
-	key     identity.Key // of this life; what the machine draws follows from it too
+	// key is the key of this incarnation. The values that the machine draws follow from the key too.
+	key identity.Key
 
 	mailbox *mailbox
 	world   *world
 }
 
+// build opens the control sockets, the pools and the planes, makes the machine, and starts the node's loop. If it
+// fails, the caller has to call unwind.
 func (b *building) build() (*Node, error) {
 	if err := b.roomForPools(); err != nil {
 		return nil, err
@@ -42,8 +45,8 @@ func (b *building) build() (*Node, error) {
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
 	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox,
 		hands: hands{log: log}}
-	// The sockets come first, because the machine tells its peers the ports that were really bound. Peers may speak
-	// from here on; the mailbox keeps it until the loop starts.
+	// The sockets are opened first, because the machine advertises to its peers the ports that were really bound.
+	// Peers may send messages from here on; the mailbox holds them until the loop starts.
 	var err error
 	if b.world.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll}); err != nil {
 		return nil, openFailed("the control sockets", "free the ports that are named, or configure others", err)
@@ -51,16 +54,16 @@ func (b *building) build() (*Node, error) {
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
 	machine.Key = b.key
 	seed, _ := b.key.Words(2)
-	// What a sender tells receivers of itself; the ports may have been the system's to choose.
+	// The addresses that a sender advertises to receivers; the system may have chosen the ports.
 	bound := b.world.control.Servers()
 	machine.DoneAddr = boundAt(bound, effects.ChannelDone)
 	boundShare(&machine, bound)
 	if machine.Pull && b.cfg.Role.Sends() {
 		machine.RenewAddr = boundAt(bound, effects.ChannelInit)
 	}
-	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
-	// needs their blobs. The machine is pure: one made of the same key has the same identity, whatever
-	// its planes. So a draft of it is asked.
+	// Planes prove the incarnation to their peers, so they need it before the machine can be made, and the machine
+	// needs the planes' blobs. The machine is pure: two machines that are made of the same key have the same
+	// identity, whatever planes they have. So a draft of the machine is made first, for its identity.
 	machine.Leased = b.options.device != nil || b.cfg.Leased()
 	for _, p := range b.options.planes {
 		machine.Planes = append(machine.Planes, rank.Plane{Name: p.name})
@@ -115,6 +118,7 @@ func (b *building) build() (*Node, error) {
 	return n, nil
 }
 
+// openPlanes opens the pools and then the planes, and adds the planes' blobs to the machine's configuration.
 func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Key: b.key, Log: b.world.log}
 	if err := b.openMemory(draft, &env); err != nil {
@@ -122,12 +126,14 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	}
 	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Machine.PeersMax), draft.Limits().PagesPerBatch
 	env.Bounds.Strangers = int(b.cfg.Bounds.Strangers)
-	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands)) // Each command has one at the most that is not a read.
+	// Each command has at most one transfer that is not a read.
+	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands))
 	if b.cfg.Layerwise.Enabled && b.cfg.Role.Sends() {
 		env.Bounds.Transfers += int(b.cfg.Machine.Carried())
 	}
 	if b.cfg.Role == config.Both {
-		env.Bounds.Transfers *= 2 // And as many reads as a receiver has.
+		// A node with both roles has as many reads besides as a receiver has.
+		env.Bounds.Transfers *= 2
 	}
 	if b.cfg.Register.Enabled {
 		env.Bounds.Transfers = max(env.Bounds.Transfers, int(b.cfg.Machine.RegistrationsMax))
@@ -149,10 +155,10 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	return nil
 }
 
-// residual is a leased plane that knows how long after its deadline a store may still land.
+// residual is implemented by a leased plane that knows how long after a grant's deadline a store may still land.
 type residual interface{ Residual() time.Duration }
 
-// openMemory makes the pools, those of a device if there is one.
+// openMemory makes the node's pools, in the memory of a device if one is configured.
 func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	if b.options.device != nil {
 		return b.openDevice(draft, env)
@@ -178,7 +184,7 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	return nil
 }
 
-// newPool makes the pool that planes serve, of the kind that they are of.
+// newPool makes the pool that the planes serve: leased or fenced, according to the configured planes.
 func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, error) {
 	if b.cfg.Leased() {
 		m, err := newLeasedMemory(b.ctx, c)
@@ -190,9 +196,9 @@ func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, err
 	return pool, err
 }
 
-// roomForPools looks whether there is memory for the pools before anything is made whose size follows theirs: a machine
-// has tables of
-// all pages, and one of a size written with too many digits takes what a host has.
+// roomForPools checks that there is memory for the pools before anything is made whose size depends on theirs. The
+// machine has tables of all pages, and the tables for a pool size with a few digits too many would exhaust the host's
+// memory.
 func (b *building) roomForPools() error {
 	switch all := uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes; {
 	case b.options.device != nil:
@@ -213,7 +219,7 @@ func (b *building) roomForPools() error {
 			return noLock(err)
 		}
 	}
-	// Wherever the pages are, and whether or not they are taken at once.
+	// The tables are needed wherever the pages are, and whether or not the pages are allocated at once.
 	pages := uint64(b.cfg.Pages) + uint64(b.cfg.ArenaPages) + uint64(b.cfg.NPUPages)
 	if err := backing.Check(tableBytes * pages); err != nil {
 		return noTables(b.cfg, err)
@@ -221,10 +227,11 @@ func (b *building) roomForPools() error {
 	return nil
 }
 
-// tableBytes is what the tables of a page take at least: twice the machine's, of which a draft is made, and the fences.
+// tableBytes is a lower bound of the memory that the tables need per page: twice the machine's tables, because a
+// draft of the machine is made, and the fences.
 const tableBytes = 168
 
-// noTables says why pages cannot be counted.
+// noTables returns the error of a pool whose tables do not fit into memory.
 func noTables(cfg *config.Config, err error) error {
 	key, pages := cfg.PoolKey(), cfg.Pages
 	if cfg.ArenaPages > pages {
@@ -238,14 +245,14 @@ func noTables(cfg *config.Config, err error) error {
 		pages, cfg.PageBytes, key)}
 }
 
-// noLock says why a pool cannot be locked.
+// noLock returns the error of a pool that cannot be locked in memory.
 func noLock(err error) error {
 	return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
 		Remedy: "let the process lock as much (ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1, or " +
 			"CAP_IPC_LOCK), make the pool smaller, or leave pool.lock out"}
 }
 
-// noHugePages says why a pool cannot lie in huge pages.
+// noHugePages returns the error of a pool for which there are not enough huge pages.
 func noHugePages(err error) error {
 	more := "run a kernel that has them"
 	if s := (*backing.HugeShortage)(nil); errors.As(err, &s) && s.PageBytes > 0 {
@@ -256,7 +263,7 @@ func noHugePages(err error) error {
 		Remedy: more + ", make the pool smaller, or leave pool.huge_pages out"}
 }
 
-// noPool says why there is no pool of the size that a key asks for.
+// noPool returns the error of a pool that cannot be made in the size that the configuration key sets.
 func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 	if unlocked := (*backing.Unlocked)(nil); errors.As(err, &unlocked) {
 		return noLock(err)
@@ -272,6 +279,7 @@ func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 	return openFailed(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "give "+key+" another size", err)
 }
 
+// openDevice opens the device and makes the pools in its memory.
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	c := device.Env{
 		Engine: device.Pool{
@@ -298,7 +306,7 @@ func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	return nil
 }
 
-// poolKeys are the keys that say how large the pools of a device are.
+// poolKeys returns the configuration keys that set the sizes of a device's pools.
 func (b *building) poolKeys() string {
 	switch {
 	case b.cfg.NPUPages > 0:
@@ -308,9 +316,8 @@ func (b *building) poolKeys() string {
 	}
 }
 
-// unwind closes what a failed build had opened. The context may be over, which may be why it failed, and there is no
-// node to
-// close again: so it is not asked.
+// unwind closes what a failed build had opened. It does not use the context of Open: the end of that context may be
+// the reason for the failure, and there is no node that could be closed again.
 func (b *building) unwind() error {
 	if b.world == nil {
 		return nil
@@ -325,14 +332,15 @@ func (b *building) unwind() error {
 	for _, p := range b.world.planes {
 		moving = errors.Join(moving, p.Close(bg))
 	}
-	if b.world.memory != nil && moving == nil { // Otherwise somebody is still at it.
+	if b.world.memory != nil && moving == nil { // Otherwise a plane may still access the pool.
 		errs = append(errs, b.world.memory.close(bg))
 	}
 	return errors.Join(append(errs, moving)...)
 }
 
-// localID is what the node calls itself in handshakes: LMCache joins host and handshake port, which a
-// sender may have none of. In pull mode its receivers look a sender up by where it takes their word.
+// localID returns the name that the node uses for itself in handshakes. LMCache joins the host and the handshake
+// port, but a sender may have no handshake port. In pull mode, receivers look a sender up by the address at which it
+// takes done messages.
 func (b *building) localID() string {
 	if done := boundAt(b.world.control.Servers(), effects.ChannelDone); done.Port != 0 {
 		return protocol.Endpoint(done).String()
@@ -344,7 +352,8 @@ func (b *building) localID() string {
 	return fmt.Sprintf("sender-%x", life[:4])
 }
 
-// receivedBytesMax lets a full mailbox of ordinary messages wait, and one of the longest in any case.
+// receivedBytesMax returns the mailbox's limit of bytes: enough for a mailbox full of ordinary messages, and for one
+// message of the maximum length in any case.
 func receivedBytesMax(cfg *config.Config) int {
 	const ordinaryBytes = 4 << 10
 	return max(int(cfg.Bounds.Mailbox)*ordinaryBytes, cfg.Limits.MessageBytes)

@@ -9,14 +9,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A world carries out one rank's effects: its hands do what any machine may want, pages go to the pool and the planes.
-// All but tickets and facts is for the goroutine that steps the machine alone.
+// A world carries out one rank's effects. Its hands carry out the effects that any machine may emit; effects on pages
+// go to the pool and the planes. Only the goroutine that steps the machine may use it, except for tickets and facts.
 type world struct {
 	hands
 	memory memory
 	planes []plane.Plane // in order of preference
-	// imports and links tell whose an Import in progress and a Link are. Landings need no such table:
-	// planes number them from one counter and ignore what is not theirs.
+	// imports and links record the plane of each Import in progress and of each Link. Landings need no such table:
+	// all planes number their landings from one counter, and ignore the landings of other planes.
 	imports map[effects.Corr]plane.Plane
 	links   map[effects.Link]plane.Plane
 	mailbox *mailbox
@@ -24,7 +24,7 @@ type world struct {
 	scatters *scatters
 }
 
-// before learns whose a new Link is, and forgets the Links that ended.
+// before records the plane of a new Link, and deletes Links that ended.
 func (w *world) before(ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Imported:
@@ -34,10 +34,12 @@ func (w *world) before(ev effects.Event) {
 		delete(w.imports, ev.Corr)
 	case *effects.Dropped:
 		delete(w.links, ev.Link)
-	default: // The others are the machine's business alone.
+	default: // The other events concern the machine only.
 	}
 }
 
+// carryOut carries out one effect of the machine. It never blocks: long work is handed to a plane, the control
+// transport or a crew, which posts the completion to the mailbox. An unknown effect is a defect, and carryOut panics.
 func (w *world) carryOut(e effects.Effect) {
 	switch e := e.(type) {
 	case *effects.Open, *effects.Close, *effects.Send, *effects.Post, *effects.Reply, *effects.Deliver, *effects.Return,
@@ -49,7 +51,7 @@ func (w *world) carryOut(e effects.Effect) {
 	case *effects.Drop:
 		w.drop(e.Link)
 	case *effects.Publish:
-		// Of the lives of the other pool, where there are two, nobody else is to know.
+		// If there are two pools, the generations of the second pool's pages are not published to peers.
 		if pool := w.memory.served(); len(e.Pages) > 0 && e.Pages[0].Pool == pool.ID() {
 			pool.Publish(e.Pages)
 		}
@@ -79,7 +81,7 @@ func (w *world) carryOut(e effects.Effect) {
 	}
 }
 
-// load writes the pages that a message carries over its end.
+// load copies the pages that a message carries over the end of the message's body.
 func (w *world) load(e effects.Effect) {
 	x, ok := e.(*effects.Send)
 	if !ok || len(x.Carries) == 0 {
@@ -94,7 +96,8 @@ func (w *world) load(e effects.Effect) {
 	}
 }
 
-// scatter hands chunks to the goroutine of their fetch. A fetch that was submitted as a bare command has none.
+// scatter hands chunks to the goroutine of their fetch. A fetch that was submitted as a bare command has no such
+// goroutine and ends as Unsupported.
 func (w *world) scatter(e *effects.Scatter) {
 	to := w.tickets.scattererOf(e.Ticket)
 	if to == nil {
@@ -104,7 +107,8 @@ func (w *world) scatter(e *effects.Scatter) {
 	to.hand(batch{corr: e.Corr, first: int(e.First), pages: slices.Clone(e.Pages)})
 }
 
-// The three below answer for a plane that is not there: every effect gets its completion.
+// The following three methods post the completion themselves if the plane does not exist, so that every effect gets its
+// completion.
 
 func (w *world) importPeer(e *effects.Import) {
 	for _, p := range w.planes {
@@ -133,7 +137,7 @@ func (w *world) transfer(e *effects.Transfer) {
 	w.mailbox.Post(&effects.TransferDone{Corr: e.Corr, Code: effects.PeerLost, Settled: true, At: now()})
 }
 
-// shortID renders the first bytes of an incarnation only when a record is really written.
+// shortID renders the first four bytes of an incarnation, and does so only when a log record is really written.
 type shortID effects.Incarnation
 
 // LogValue implements slog.LogValuer.

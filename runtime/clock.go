@@ -7,14 +7,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// wakeMax bounds how long the loop sleeps towards a deadline. Go's timers stop while the machine is
-// suspended, the machine's clock does not: after a suspend it is this late at the worst.
+// wakeMax limits how long the loop sleeps before a deadline. Go's timers stop while the system is suspended, and the
+// machine's clock does not: after a suspend the loop is late by at most wakeMax.
 const wakeMax = time.Second
 
-// now is the clock of machines: CLOCK_BOOTTIME, which also counts system suspend, and never goes back.
+// now returns the time of the machines' clock, CLOCK_BOOTTIME, which includes system suspend. It never goes back.
 func now() effects.Time { return plane.Now() }
 
-// clockTurned says once that the system's clock went back.
+// clockTurned logs that the system's clock went back. The loop calls it once.
 func (n *Node) clockTurned() {
 	n.log.Warn("this machine's clock went back, as in a process that was restored from a snapshot. Ours goes on "+
 		"from where it was, so time that passed meanwhile is not counted: leases of peers may be over before we "+

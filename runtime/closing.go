@@ -10,17 +10,18 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A closing takes a node's parts down, whoever waits for it and for how long: what a context ends is the wait alone.
+// A closing takes a node's parts down. It continues independently of the callers that wait for it: the end of a
+// caller's context ends only the wait.
 type closing struct {
-	over chan struct{} // closed when all has ended
-	// Read after over.
+	over chan struct{} // closed when all parts have ended
+	// The following fields are read after over is closed.
 	err  error
-	left bool // the memory could not be given back
+	left bool // the memory could not be returned
 }
 
-// take begins to take the parts down, in the order in which they depend on each other: the loop goes on until sockets
-// and planes have completed everything into it, so that no memory is said to be back that something is still at; the
-// pool goes last. It may be begun again after one that left memory.
+// take begins to take the parts down, in the order of their dependencies. The loop continues until the sockets and
+// planes have posted all their completions to it, so that no memory is reported as returned while a plane still
+// accesses it; the pool is closed last. take may be called again after a closing that left memory.
 func (n *Node) take() *closing {
 	c, w, bg := &closing{over: make(chan struct{})}, n.world, context.Background()
 	go func() {
@@ -39,7 +40,8 @@ func (n *Node) take() *closing {
 		}
 		n.tickets.abandon()
 		n.tasks.Wait()
-		if moving = errors.Join(moving, working); moving == nil { // Else planes, or a device, are still at the pools.
+		// On an error, planes or a device still access the pools.
+		if moving = errors.Join(moving, working); moving == nil {
 			moving = w.memory.close(bg)
 		}
 		n.world.facts.lines.End()
@@ -50,8 +52,9 @@ func (n *Node) take() *closing {
 	return c
 }
 
-// fallen ends what is left of a rank that has failed. What its machine believed of its pages proves nothing, so they
-// stay; what the planes know does, and so what is held for peers may be the engine's again once they have closed.
+// fallen ends the remaining parts of a rank that has failed, and returns the error of its Close. The state of the
+// failed machine proves nothing about its pages, so the pages stay mapped. The planes' own state is proof: once all
+// planes are closed, memory that was held for peers may belong to the engine again.
 func (n *Node) fallen(left error) error {
 	if left == nil {
 		n.world.memory.retract()
@@ -64,7 +67,8 @@ func (n *Node) fallen(left error) error {
 		Remedy: "the rank has failed: its memory stays mapped until the process ends"}
 }
 
-// wait waits for the end, until ctx ends, and for work of the engine no longer than patience after everything else.
+// wait waits until the closing has ended or ctx ends. After all other parts have ended, it waits for the engine's
+// work no longer than patience.
 func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) error {
 	var still []string
 	if n.tickets.hasFallen() {
@@ -86,7 +90,7 @@ func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) err
 		}
 	}
 	select {
-	case <-c.over: // Also where ctx has ended: there is nothing to wait for.
+	case <-c.over: // Checked first, so that the result counts even if ctx has ended.
 		return c.err
 	default:
 	}
@@ -103,7 +107,8 @@ func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) err
 			"for it", strings.Join(still, ", "))}
 }
 
-// waitFallen is wait for a rank that has failed. It calls nothing of what failed, which may have kept a lock.
+// waitFallen is wait for a rank that has failed. It calls no part of the failed rank, because such a part may still
+// hold a lock.
 func (c *closing) waitFallen(ctx context.Context) error {
 	select {
 	case <-c.over:

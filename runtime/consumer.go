@@ -9,50 +9,61 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
-// A Consumer is the decode side of a node whose engine's own blocks are registered (register.engine_id): it names
-// blocks that it wants written, and their producer writes them when it has finished the request, or at once if it
-// has.
+// A Consumer is the decode side of a node whose engine's own blocks are registered (register.engine_id). The consumer
+// registers blocks of a request, and the producer writes them when it has finished the request, or at once if it has
+// finished already.
+//
+// Example: the decode engine calls Register for a request that a prefill rank is still computing. The prefill rank
+// calls Finished, writes the blocks, and the Reception's Done delivers the outcome.
 type Consumer struct{ node *Node }
 
-// Consumer is the node's side that has blocks written into; a node without register.engine_id refuses its calls.
+// Consumer returns the consumer side of the node. A node without register.engine_id refuses all calls of it.
 func (n *Node) Consumer() Consumer { return Consumer{n} }
 
-// Node is the node that this side belongs to.
+// Node returns the node to which this side belongs.
 func (c Consumer) Node() *Node { return c.node }
 
-// A Registration names blocks that a producer is to write into.
+// A Registration names the blocks into which a producer writes.
 type Registration struct {
-	Request  string // the engine's own id of it
-	Transfer string // what the router calls the transfer at both ends; empty: the two are found by Request
-	Engine   string // the producer's register.engine_id; empty: whatever engine is there
-	// Producers are its ranks that have a part of this rank's blocks, in the order of [geometry.Producers]: by stage, then
-	// by rank. Ranks and Stages are its tp_size and pp_size.
+	Request string // the engine's own id of the request
+	// The router's id of the transfer, the same at both ends. If it is empty, the two ends are matched by Request.
+	Transfer string
+	Engine   string // the producer's register.engine_id; empty accepts any engine
+	// Producers are the ranks of the producer that have a part of this rank's blocks, in the order of
+	// [geometry.Producers]: by stage, then by rank. Ranks and Stages are the producer's tp_size and pp_size.
 	Producers     []ProducerPeer
 	Ranks, Stages int
-	Blocks        []Blocks      // by group; those that lack of the request, as far as limits.keys_per_batch pages
-	Patience      time.Duration // 0: push_registration_timeout. A context's deadline that is earlier counts instead
+	// Blocks are the blocks that the request still lacks, by KV-cache group; at most limits.keys_per_batch pages.
+	Blocks []Blocks
+	// Patience limits the time until the outcome; 0 selects push_registration_timeout. An earlier deadline of the
+	// context takes precedence.
+	Patience time.Duration
 }
 
-// A Reception is a Registration under way. Its blocks are the node's until Returned.
+// A Reception is a Registration in progress. Invariant (M3, M8): its blocks belong to the node until the channel of
+// Returned is closed, and the engine must not use them before.
 type Reception struct{ f *following[Received] }
 
-// Received is how a Reception ended.
+// Received is the outcome of a Reception.
 type Received struct {
-	Pages int   // that were written: all of them, or 0
-	Held  bool  // the blocks may still be written; Returned tells when that ends
-	Err   error // nil: each byte of the blocks is there
+	Pages int // the number of pages written: all of them, or 0
+	// Held means that the blocks may still be written to; Returned reports when that ends.
+	Held bool
+	Err  error // nil means that every byte of the blocks has been written
 }
 
-// Done gives the one outcome: at the Registration's patience at the latest.
+// Done returns the channel that delivers the one outcome, at the latest when the Registration's Patience is over.
 func (r *Reception) Done() <-chan Received { return r.f.done }
 
-// Returned is closed once nothing can write into the blocks any more, whatever the outcome. It is before Done gives one
-// that is not Held. Where a producer does not answer any more, its link's end is the proof.
+// Returned returns a channel that is closed once nothing can write into the blocks any more, whatever the outcome.
+// For an outcome that is not Held, the channel is closed before Done delivers the outcome. If a producer does not
+// answer any more, the end of the link to that producer is the proof that it cannot write.
 func (r *Reception) Returned() <-chan struct{} { return r.f.lot.Returned() }
 
-// Register has blocks written, and returns at once. The end of ctx takes that back until there is an outcome, which
-// comes all the same. Of a reception that does not end well the content of the blocks means nothing. Refused by the
-// machine, such as where a block is another command's, it ends as Invalid by Done.
+// Register requests that blocks be written, and returns at once. If ctx is cancelled before the outcome, the
+// registration is aborted; the outcome is delivered all the same. After any outcome with an error, the content of the
+// blocks is undefined. If the machine refuses the registration, for example because a block belongs to another
+// command, Done delivers Invalid.
 func (c Consumer) Register(ctx context.Context, r Registration) (*Reception, error) {
 	const op = "register"
 	n := c.node
@@ -81,16 +92,16 @@ func (c Consumer) Register(ctx context.Context, r Registration) (*Reception, err
 	return &Reception{f}, nil
 }
 
-// Expected is a request that a consumer will register for, or will not.
+// Expected names a request for which the consumer will register later, or for which it will not register at all.
 type Expected struct {
 	Request, Transfer string
-	Producers         []ProducerPeer // all ranks that have it
-	Patience          time.Duration  // 0: push_registration_timeout
+	Producers         []ProducerPeer // all ranks of the producer that have a part of the request
+	Patience          time.Duration  // 0 selects push_registration_timeout
 }
 
-// Expect keeps what a producer lends of a request until it is registered for: its ranks are told at once, and every
-// sixth of kv_lease_duration. The channel gives how that ended: nil when a Registration of that name came. The end of
-// ctx ends it.
+// Expect keeps alive the lease of the blocks that a producer holds for a request until the consumer registers for
+// them: it notifies the producer's ranks at once, and again every sixth of kv_lease_duration. The channel delivers
+// the outcome: nil when a Registration of the same name was made. The end of ctx ends the command.
 func (c Consumer) Expect(ctx context.Context, x Expected) (<-chan error, error) {
 	const op = "expect"
 	f, err := c.errand(ctx, op, &x, false)
@@ -100,8 +111,9 @@ func (c Consumer) Expect(ctx context.Context, x Expected) (<-chan error, error) 
 	return f.done, nil
 }
 
-// NotNeeded tells a producer that nobody will register for a request, so that it gives its blocks back, and waits until
-// each rank has heard. An error says that one may not have; its lease ends all the same.
+// NotNeeded notifies a producer that the consumer will not register for a request, so that the producer returns the
+// blocks to its engine. The call waits until each rank has confirmed the message. An error means that a rank may not
+// have received the message; the lease of its blocks still expires.
 func (c Consumer) NotNeeded(ctx context.Context, x Expected) error {
 	const op = "not needed"
 	f, err := c.errand(ctx, op, &x, true)
@@ -111,6 +123,7 @@ func (c Consumer) NotNeeded(ctx context.Context, x Expected) error {
 	return <-f.done
 }
 
+// errand submits an Expect, or a NotNeeded if skip is set.
 func (c Consumer) errand(ctx context.Context, op string, x *Expected, skip bool) (*following[error], error) {
 	n := c.node
 	if err := n.wantOwn(op); err != nil {
@@ -133,7 +146,7 @@ func (c Consumer) errand(ctx context.Context, op string, x *Expected, skip bool)
 		Request: request, Transfer: transfer, Producers: x.Producers, Patience: patience}, made)
 }
 
-// checkSizes says what is wrong with the sizes of a producer.
+// checkSizes returns an error if a producer's sizes are out of range.
 func checkSizes(op string, ranks, stages int) error {
 	switch {
 	case ranks < 1 || ranks > geometry.RanksMax:

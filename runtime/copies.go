@@ -9,13 +9,13 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// copied is memory that copies are made of.
+// copied is the memory from which chunks are copied.
 type copied interface {
-	// Read copies a page's valid bytes to dst, which is as long. It blocks, and may run beside others.
+	// Read copies a page's valid bytes to dst, which has the same length. It blocks, and may be called concurrently.
 	Read(dst []byte, page effects.Page) error
 }
 
-// inPool is the pool, of which chunks are copied to an arena at its end.
+// inPool is a pool whose chunks are copied to an arena at the pool's end.
 type inPool struct{ processPool }
 
 // Read implements copied.
@@ -24,7 +24,7 @@ func (p inPool) Read(dst []byte, page effects.Page) error {
 	return nil
 }
 
-// copies carries out the Copies of a machine.
+// copies carries out the Copy effects of a machine, on a crew of goroutines.
 type copies struct {
 	from    copied
 	to      func(effects.Page) []byte
@@ -34,15 +34,18 @@ type copies struct {
 	closing atomic.Bool
 
 	mu     sync.Mutex
-	orders map[effects.Corr]*copyOrder // that have not ended
+	orders map[effects.Corr]*copyOrder // the copies in progress
 }
 
+// A copyOrder is one Copy effect in progress.
 type copyOrder struct {
 	corr      effects.Corr
 	pairs     []effects.CopyPair
 	cancelled atomic.Bool
 }
 
+// newCopies returns copies that read from the memory from and write into the pages that the function to returns, on
+// at most workers goroutines. Completions are posted to box.
 func newCopies(from copied, to func(effects.Page) []byte, workers int, box *mailbox, log *slog.Logger) *copies {
 	return &copies{from: from, to: to, mailbox: box, log: log, crew: crew{size: workers},
 		orders: map[effects.Corr]*copyOrder{}}
@@ -63,7 +66,8 @@ func (c *copies) start(e *effects.Copy) {
 	})
 }
 
-// carryOut copies page by page; between two it looks whether it shall go on.
+// carryOut copies the pages one by one, and checks before each page whether the copy was cancelled or the node
+// closes.
 func (c *copies) carryOut(o *copyOrder) effects.Code {
 	for _, pair := range o.pairs {
 		switch {
@@ -81,7 +85,7 @@ func (c *copies) carryOut(o *copyOrder) effects.Code {
 	return effects.OK
 }
 
-// cancel hastens the end of a copy, if there is such a one.
+// cancel requests that a copy end before its next page. It does nothing if no such copy is in progress.
 func (c *copies) cancel(corr effects.Corr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +94,8 @@ func (c *copies) cancel(corr effects.Corr) {
 	}
 }
 
-// close ends the copies and waits for those in the middle of a page, until ctx ends. An error says that they still
-// touch both pools. It may be called again.
+// close ends all copies, and waits until ctx ends for the copies that are in the middle of a page. An error means
+// that some copies still access both pools. close may be called again.
 func (c *copies) close(ctx context.Context) error {
 	c.closing.Store(true)
 	if left := c.crew.wait(ctx); left > 0 {

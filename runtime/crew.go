@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A crew runs tasks, oldest first, so many at a time, on goroutines that end when nothing waits. Its queue
-// has no bound of its own: the machine's Limits bound how many effects there are.
+// A crew runs tasks, oldest first, on at most size goroutines, which end when no task waits. The queue has no bound
+// of its own, because the machine's Limits bound the number of effects.
 type crew struct {
 	size int
 
@@ -27,6 +27,7 @@ func (c *crew) run(task func()) {
 	}
 }
 
+// work runs queued tasks until none is left.
 func (c *crew) work() {
 	for {
 		c.mu.Lock()
@@ -45,8 +46,8 @@ func (c *crew) work() {
 	}
 }
 
-// wait waits until no task runs, at most until ctx ends, and returns how many still do. Nothing may be
-// run after it was called; it may be called again.
+// wait waits until no task runs or ctx ends, and returns the number of goroutines that still work. After the first
+// call of wait, run must not be called; wait may be called again.
 func (c *crew) wait(ctx context.Context) (left int) {
 	c.mu.Lock()
 	if c.working == 0 {

@@ -8,12 +8,14 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// One rule for time, for every call that takes a context: a command has until the earliest of its own patience, the
-// configured time and the context's deadline, whichever of them that is, and ends as that kind of command ends when its
-// time is over: a Put, a Fetch or a Drain as Expired, a Reserve as NoMemory, a Get with the prefix that is there. Only
-// a caller who cancels the context takes it back, and then it ends as Cancelled, if it had not ended before.
+// Every call that takes a context follows one rule for time. A command's deadline is set by its own patience, or by
+// the configured timeout if the patience is 0, and by the context's deadline if that is earlier. When the time is
+// over, the command ends in the way of its kind: a Put, a Fetch or a Drain as Expired, a Reserve as NoMemory, a Get
+// with the prefix of the chunks that have arrived. Only a caller that cancels the context aborts the command, which
+// then ends as Cancelled, unless it had ended before.
 
-// patienceOf is how long a command has: what was asked for, else byDefault, and no longer than the context leaves.
+// patienceOf returns the time that a command has: the requested time, or byDefault if none was requested, but no
+// longer than the time until the context's deadline.
 func patienceOf(ctx context.Context, asked time.Duration, byDefault effects.Duration) effects.Duration {
 	if asked <= 0 {
 		asked = time.Duration(byDefault)
@@ -24,14 +26,15 @@ func patienceOf(ctx context.Context, asked time.Duration, byDefault effects.Dura
 	return effects.Duration(max(asked, 1))
 }
 
-// takesBack says whether the end of a context takes its commands back. Its deadline does not: they have it as their
-// own, and end by themselves. Were they taken back too, chance would say which of the two came first.
+// takesBack reports whether the end of a context aborts its commands. The expiry of the context's deadline does not:
+// the commands have the same deadline and end by themselves. If they were aborted as well, chance would decide
+// whether a command ends as Expired or as Cancelled.
 func takesBack(ctx context.Context) bool {
 	_, timed := ctx.Deadline()
 	return ctx.Err() != nil && (!timed || !errors.Is(ctx.Err(), context.DeadlineExceeded))
 }
 
-// endOf is how a command that ended with code, and the wait for it, end for the caller.
+// endOf returns the code and the cause that the caller receives for a command that ended with code.
 func endOf(ctx context.Context, code effects.Code) (effects.Code, error) {
 	if code != effects.Cancelled && code != effects.Expired {
 		return code, nil
@@ -45,8 +48,9 @@ func endOf(ctx context.Context, code effects.Code) (effects.Code, error) {
 	return code, nil
 }
 
-// outOfTime is the context's error if its deadline has passed. A machine counts its time from later on, so what it ends
-// because that is over ends after the deadline.
+// outOfTime returns context.DeadlineExceeded if the context's deadline has passed, and nil otherwise. The machine
+// starts to count a command's time later than the caller, so a command that the machine ends for lack of time ends
+// after the deadline.
 func outOfTime(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -54,7 +58,7 @@ func outOfTime(ctx context.Context) error {
 	return nil
 }
 
-// waitedOut is how a wait of the caller's own ended that its context ended.
+// waitedOut returns the code for a wait of the caller that ended because its context ended.
 func waitedOut(ctx context.Context) effects.Code {
 	code, _ := endOf(ctx, effects.Expired)
 	return code

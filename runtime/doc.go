@@ -1,51 +1,62 @@
-// Package runtime runs one kvferry rank against the real world: embed it to move KV cache between the
-// prefill and decode processes of a serving system.
+// Package runtime runs one kvferry rank on a real machine. A program embeds the package to move KV cache between the
+// prefill and decode processes of an LLM serving system: the prefill process pushes chunks into pages of the decode
+// process, and the decode process hands the chunks to its engine.
 //
 //	n, err := runtime.Open(ctx, cfg,
 //		runtime.WithControl(zmq.Config{}.Opener()),
 //		runtime.WithPlane("shm", shm.Open), runtime.WithPlane("tcp", tcp.Open))
 //	...
-//	pages, err := n.Sender().Reserve(ctx, 4)          // memory of the pool
-//	host, err := pages.Host(0)                         // fill it
-//	res, err := n.Sender().Put(ctx, runtime.Put{...})  // push it
-//	err = pages.Release(ctx)                           // give it back
+//	pages, err := n.Sender().Reserve(ctx, 4)          // four pages of the pool
+//	host, err := pages.Host(0)                         // the memory of the first page, which the engine fills
+//	res, err := n.Sender().Put(ctx, runtime.Put{...})  // push the chunks to the receiver
+//	err = pages.Release(ctx)                           // return the pages to the pool
 //
-// At the other end [Receiver.Get] finds chunks that are there, and [Receiver.Fetch] hands them to the engine's
-// device code, those that are still at their senders (pd_delay_pull) included.
+// At the receiver, [Receiver.Get] finds chunks that are already in the pool. [Receiver.Fetch] hands chunks to the
+// engine's device code, including chunks that are still at their senders (pd_delay_pull).
 //
-// Where the pool is the engine's own blocks (register.engine_id), [Consumer.Register] has blocks written by the rank
-// that [Producer.Finished] them, whichever is first, and [Node.Block] is their memory.
+// Where the pool is the engine's own blocks (register.engine_id), [Consumer.Register] asks a rank of a producer to
+// write into blocks, and [Producer.Finished] tells the producer's rank that the request is computed. The two calls
+// may arrive in either order. [Node.Block] returns the memory of a block.
 //
 // # One loop
 //
-// A [Node] owns one machine (fsm/rank), which one goroutine at a time steps. Commands, peers' bytes and
-// completions reach it through one bounded mailbox; what the machine wants done, it hands
-// to the control transport, the pool of pages and the data planes. None of those is imported here:
-// they are handed in as options, so a build carries only what it uses.
+// A [Node] owns one state machine (fsm/rank). At most one goroutine at a time steps the machine. Commands of the
+// engine, messages of peers and completions of transfers reach the machine through one bounded mailbox. The machine
+// emits effects, and the node passes each effect to the control transport, to the pool of pages or to a data plane.
+// The package imports no transport and no plane: they are passed to Open as options, so a build contains only what
+// the program uses.
 //
-// The node has a goroutine that steps the machine. So that a small put does not wait until that one has been woken for
-// each of its events, the goroutine that brings an event steps the machine itself if nobody does just then: the one that
-// read a peer's message, that stored a page, or that called Put, Get, Reserve or Release.
+// The node has a goroutine of its own that steps the machine. A small put would be slow if that goroutine had to be
+// woken for each of its events, so the goroutine that brings an event steps the machine itself when no other
+// goroutine is stepping at that moment: for example the goroutine that has read a message of a peer, that has stored
+// a page, or that called Put, Get, Reserve or Release.
+//
+// Example, with a connected receiver: the engine calls Put. The calling goroutine posts the command and steps the
+// machine, which emits an allocation request. The control transport sends the request and later posts the receiver's
+// reply; the transport's goroutine steps the machine, which emits a transfer. When the data plane reports that the
+// transfer is done, the machine delivers the outcome, and Put returns.
 //
 // # Ownership
 //
-// Pages belong to whoever holds their [Pages] handle. A Put borrows them until it has ended; a Put
-// that ends while the hardware may still touch them keeps them until it is safe, and a Release in
-// between waits for that by itself. Cancelling a context takes the command back and still waits,
-// bounded by the command's own deadline, for its outcome: no caller ever holds pages in flight.
+// Pages belong to the holder of their [Pages] handle. A Put borrows the pages until the Put has ended. If a Put ends
+// while hardware may still access the pages, the node keeps them until that is over, and a Release that is called in
+// between waits for it. Cancelling a context aborts the command; the call still waits for the command's outcome, at
+// most until the command's own deadline, so that no caller ever holds pages that are in flight.
 //
-// A Fetch calls the engine's Scatter on the goroutine of its caller, and returns when no call of it runs: the
-// memory that Scatter stores into is never the node's. What fails to be fetched is a miss; the engine computes it.
+// A Fetch calls the engine's Scatter function on the goroutine of the caller, and returns only when no call of
+// Scatter is running. The memory into which Scatter stores never belongs to the node. A chunk that could not be
+// fetched is a cache miss, and the engine computes it.
 //
-// A slice from [Pages.Host] is valid until Release; the handle refuses afterwards. The pool is
-// unmapped only by a [Node.Close] that found no handle out.
+// A slice from [Pages.Host] is valid until Release; after Release the handle refuses all calls. A [Node.Close] unmaps
+// the pool only if every handle has been released.
 //
-// An engine in a process of its own works in the same memory: open the node with [WithAttachable] and give it the file
-// of [Node.Mapping]. Handles stay with the process of the node, which says where their pages are ([Pages.At]).
+// An engine in a process of its own can work in the same memory: open the node with [WithAttachable] and give the
+// engine the file of [Node.Mapping]. Handles stay in the process of the node, where [Pages.At] reports the places of
+// their pages.
 //
-// # Defects of our own
+// # Failed assertions
 //
-// A machine that finds its own state impossible panics, and that ends the process. [WithFailAlone] contains it: the
-// rank ends, its memory stays held, a report is written and [Node.Failed] is closed; other ranks and the engine go
-// on.
+// A machine that finds its own state impossible panics, and the panic ends the process. [WithFailAlone] contains such
+// a failure: the rank stops, its memory stays mapped, a report is written and [Node.Failed] is closed, while other
+// ranks and the engine continue.
 package runtime

@@ -11,24 +11,28 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// End says how a request ended of which nothing more is put.
+// End reports to a receiver that a sender puts nothing more for a request.
 type End struct {
-	Request string // its id; one that no other attempt of the request has
-	Peer    Peer   // its receiver
-	// Code says why no more comes. OK: all of it was sent.
-	Code     effects.Code
-	Reason   string        // the same for people; beyond 240 bytes it is cut
-	Patience time.Duration // 0: the configured put_timeout. A context's deadline that is earlier counts instead
+	// Request is the id of the request. No other attempt of the request may have the same id.
+	Request string
+	Peer    Peer // the receiver of the request
+	// Code says why nothing more is sent. OK means that everything was sent.
+	Code   effects.Code
+	Reason string // the reason as text for people; truncated to 240 bytes
+	// Patience limits the call; 0 selects the configured put_timeout. An earlier deadline of the context takes
+	// precedence.
+	Patience time.Duration
 }
 
-// End tells a receiver how a request ended, and returns when it has confirmed that. Its engine then waits no longer for
-// what will not come: a Get or Fetch of the request ends, whether it asks before or after, as SenderFailed if this says
-// a Code, and as NotSent if it waits for a chunk of another name. The word needs no page and no chunk of the request to
-// have come, and no handshake.
+// End notifies a receiver of the outcome of a request, and returns when the receiver has confirmed the message. The
+// receiver's engine then stops waiting for chunks that will not arrive: a Get or Fetch of the request ends, whether
+// it began before or begins afterwards. It ends as SenderFailed if the message has a Code other than OK, and as
+// NotSent if it waits for a chunk that was not sent. The message does not require that a page or chunk of the request
+// has been sent, or that a handshake has been made.
 //
-// The error is NotSent where that receiver's engine waits for chunks that it was not sent, or said why what was sent
-// before is of no use to it: the two engines are to be compared. With Expired or Unreachable the receiver did not hear
-// of it in time.
+// The error is NotSent if the receiver's engine waits for chunks that were not sent to it, or has reported why the
+// chunks that were sent before are of no use to it. In both cases compare how the two engines are configured. With
+// Expired or Unreachable the receiver did not confirm the message in time.
 func (s Sender) End(ctx context.Context, c End) error {
 	n := s.node
 	if err := n.wantSide("end", config.Sender); err != nil {

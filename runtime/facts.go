@@ -9,23 +9,24 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
-// facts counts what the machine observed, by kind and code, and tells of what failed: one line for each cause and peer
-// in a while.
+// facts counts the machine's observations by kind and code, and logs failures: one line per cause and peer within an
+// interval.
 type facts struct {
 	counts [factKinds][effects.CodeCount]atomic.Uint64
 	lines  *loglimit.Log
-	caller func(effects.Conn) netip.Addr // where a connection that is served comes from
-	// answer is of whom it was told last that its answer makes no sense, and why: the put that ends with it is not told
-	// again.
+	caller func(effects.Conn) netip.Addr // returns the remote address of a served connection
+	// answer is the last malformed answer that was logged, by peer and reason, so that the put that fails because of
+	// it is not logged again.
 	answer blame
 }
 
-// blame is what a line says of a peer, in short.
+// blame identifies a logged problem of a peer.
 type blame struct{ who, field, theirs string }
 
 const factKinds = effects.FactCount
 
-// told is how a line about a fact that tells of a failure begins. The others tell of none, or an outcome does.
+// told contains the first words of the log line for each kind of fact that reports a failure. The other kinds report
+// no failure, or a failure that a command's outcome reports.
 //
 //kvferry:table
 var told = [factKinds]string{
@@ -43,17 +44,19 @@ var told = [factKinds]string{
 	effects.FactEndTold:      "telling a receiver how a request ended",
 }
 
+// observe counts an observation of the machine, logs a warning if it reports a failure, and logs it at the debug
+// level.
 func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
 	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount {
 		f.counts[e.Fact][e.Code].Add(1)
 		f.tell(e)
 	}
-	// Disabled levels cost a comparison, not the formatting.
+	// A disabled level costs one comparison; nothing is formatted.
 	log.LogAttrs(bg, slog.LevelDebug, e.Fact.String(), slog.String("code", e.Code.String()),
 		slog.Uint64("count", uint64(e.Count)), slog.Uint64("id", e.ID), slog.Any("peer", shortID(e.Peer)))
 }
 
-// tell writes a warning about what failed, if nothing else has said or will say it.
+// tell logs a warning about a failure, unless another line or an outcome reports the same failure.
 func (f *facts) tell(e *effects.Observe) {
 	w := e.Why
 	if w == nil || told[e.Fact] == "" || f.lines == nil {
@@ -61,21 +64,24 @@ func (f *facts) tell(e *effects.Observe) {
 	}
 	if c := e.Code; c == effects.OK || c == effects.Cancelled || c == effects.Closed || c == effects.Ended ||
 		c == effects.BackedOff {
-		return // Somebody wanted it so, or was told before.
+		return // The failure was intended, or has been reported before.
 	}
 	if (e.Fact == effects.FactPutEnded || e.Fact == effects.FactRecallEnded) && w.Stage < effects.StageAsk {
-		return // It is the caller's alone, or what became of the handshake, which has its own line.
+		// The failure concerns the caller only, or is the result of the handshake, which has its own line.
+		return
 	}
 	if e.Fact == effects.FactLinkDown && w.Stage == effects.StageLink {
-		return // Peers come and go. What was lost with one has its own line.
+		// Peers connect and disconnect in normal operation. Work that was lost with a link has its own line.
+		return
 	}
 	if w.Stage == effects.StageConnect && e.Code == effects.Unreachable {
-		return // Whoever dialled has said where.
+		return // The code that dialled has logged the address.
 	}
 	who, address := w.Who(), ""
 	if e.Fact == effects.FactAllocRefused || e.Fact == effects.FactHelloRefused || e.Fact == effects.FactMalformed ||
 		e.Fact == effects.FactRecalled {
-		if at := f.caller(effects.Conn(e.ID)); at.IsValid() { // ID is the connection that it came by.
+		// ID is the connection by which the message arrived.
+		if at := f.caller(effects.Conn(e.ID)); at.IsValid() {
 			address = at.String()
 		}
 	}
@@ -114,13 +120,14 @@ func (f *facts) tell(e *effects.Observe) {
 	f.lines.Warn(cause, who, attrs...)
 }
 
-// A Count is how often the machine observed one kind of fact with one code.
+// A Count is the number of times that the machine observed one kind of fact with one code.
 type Count struct {
 	Fact  effects.Fact
 	Code  effects.Code
 	Times uint64
 }
 
+// all returns the counts that are not zero.
 func (f *facts) all() []Count {
 	var all []Count
 	for fact := range f.counts {

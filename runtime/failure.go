@@ -11,26 +11,31 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// An Error is a command that did not end as wanted, or a call that could not be made. Its text is one line: what failed
-// and how, who the peer is and how far things were, the field with what it is at both ends, what the peer says, what
-// helps.
+// An Error reports a command that did not end as wanted, or a call that could not be made. Its text is one line: the
+// operation and its code, the peer and the stage that was reached, the field with its values at both ends, the peer's
+// message, and the remedy.
 type Error struct {
-	Op    string       // what was asked for: "put", "get", "close" ...
-	Code  effects.Code // says what to do; see package effects
-	Count int          // of chunks that failed, or of what Remedy counts, such as pages that are still out
-	// Peer is whom it was about: host:port, or what the peer calls itself. It is empty where nobody else had part in it.
+	Op   string       // the operation: "put", "get", "close" ...
+	Code effects.Code // tells the caller how to react; see package effects
+	// Count is the number of failed chunks, or of the objects that Remedy counts, such as pages that have not been
+	// released.
+	Count int
+	// Peer is the peer concerned: host:port, or the name that the peer gives itself. It is empty if no peer was
+	// involved.
 	Peer  string
-	Life  effects.Incarnation // of that peer; zero where it is not known
-	Stage effects.Stage       // how far things were
-	// Field is what does not fit, as the configuration, the call or the message names it. Ours is what it is here, or what
-	// would be taken, Theirs what it is at the peer, or what was given.
+	Life  effects.Incarnation // the incarnation of that peer; zero if unknown
+	Stage effects.Stage       // the stage that the operation had reached
+	// Field is the value that does not fit, named as in the configuration, the call or the message. Ours is its value
+	// at this node, or the accepted values. Theirs is its value at the peer, or the value that was given.
 	Field, Ours, Theirs string
-	Said                string // the peer's own words: printable, short, and not to be trusted
-	// Remedy says what helps. Where it is empty, the text has what helps with that code.
+	Said                string // the peer's own message: printable, short, and not to be trusted
+	// Remedy says how to fix the problem. If it is empty, the text of the error uses the general remedy for Code.
 	Remedy string
-	Cause  error // the context's error where that took the command back; of a fetch that Faulted, its Scatter's
+	// Cause is the context's error if the context ended the command, and the error of Scatter if a fetch Faulted.
+	Cause error
 }
 
+// Error returns the text of the error in one line.
 func (e *Error) Error() string {
 	w := effects.Why{Name: e.Peer, Stage: e.Stage, Remedy: e.Remedy}
 	w.Field, w.Ours, w.Theirs, w.Said = e.Field, e.Ours, e.Theirs, e.Said
@@ -44,7 +49,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// because fills in what the machine says of a failure beside its code.
+// because copies the details that the machine reports beside the code of a failure. It returns e.
 func (e *Error) because(w *effects.Why) *Error {
 	if w == nil {
 		return e
@@ -60,15 +65,15 @@ func (e *Error) because(w *effects.Why) *Error {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Is says that what expired is a context.DeadlineExceeded, whoever set the deadline, and what was cancelled a
-// context.Canceled.
+// Is reports whether target is context.DeadlineExceeded and the command expired, no matter which deadline applied, or
+// target is context.Canceled and the command was cancelled.
 func (e *Error) Is(target error) bool {
 	return target == context.DeadlineExceeded && e.Code == effects.Expired || target == context.Canceled &&
 		e.Code == effects.Cancelled
 }
 
-// CodeOf returns the code of an error of this package: OK for nil, and Faulted for what came from
-// elsewhere.
+// CodeOf returns the code of an error of this package. It returns OK for nil, Expired and Cancelled for the errors of
+// a context, and Faulted for any other error.
 func CodeOf(err error) effects.Code {
 	var e *Error
 	switch {
@@ -84,8 +89,8 @@ func CodeOf(err error) effects.Code {
 	return effects.Faulted
 }
 
-// openFailed is the error of an Open that could not have what: the cause says why. A control transport that failed has
-// the remedy itself; for others it is remedy.
+// openFailed returns the error of an Open that failed to set up the part of the node named by what; cause says why.
+// If the cause is an error of a control transport, the transport's own remedy replaces remedy.
 func openFailed(what, remedy string, cause error) *Error {
 	e := &Error{Op: "open", Code: CodeOf(cause), Stage: effects.StageCommand, Field: what, Remedy: remedy, Cause: cause}
 	if c := (*control.Error)(nil); errors.As(cause, &c) {
@@ -96,10 +101,11 @@ func openFailed(what, remedy string, cause error) *Error {
 	return e
 }
 
-// withoutRemedy is why a control transport could not be made, for an error that has the remedy in its own place.
+// withoutRemedy is the error of a control transport without its remedy, for an Error that carries the remedy in its
+// own field.
 type withoutRemedy struct{ of *control.Error }
 
-// Error returns one line: what, and why.
+// Error returns one line: what failed, and why.
 func (w withoutRemedy) Error() string {
 	if w.of.Cause == nil {
 		return w.of.What
@@ -110,11 +116,12 @@ func (w withoutRemedy) Error() string {
 // Unwrap returns the transport's own error.
 func (w withoutRemedy) Unwrap() error { return w.of }
 
-// refused is the error of an Open whose configuration the machine does not take.
+// refused returns the error of an Open whose configuration the machine rejects.
 func refused(cause error) *Error {
 	return &Error{Op: "open", Code: effects.Invalid, Remedy: strings.TrimPrefix(cause.Error(), "rank: ")}
 }
 
+// invalid returns an Error with the code Invalid whose remedy is the formatted text.
 func invalid(op, format string, args ...any) *Error {
 	return &Error{Op: op, Code: effects.Invalid, Remedy: fmt.Sprintf(format, args...)}
 }

@@ -10,55 +10,60 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
-// A Scatter is the engine's device code for one fetch: it copies chunks to where the engine computes, and returns when
-// it has read them. Chunk i is that of the fetch's key first+i: its valid bytes, in the pool, only to be read and only
-// until the call returns. The calls of a fetch come in the order of its keys, one at a time, each on the
-// goroutine that called Fetch; those of other fetches run beside them. An error fails the fetch. The context
-// ends when the fetch has failed meanwhile, or the node closes: what the call still does is of no use then.
+// A Scatter is the engine's device code for one fetch. The function copies chunks to the memory in which the engine
+// computes, and returns when it has read the chunks. Chunk i belongs to key first+i of the fetch; its slice holds the
+// valid bytes of a page of the pool, is read-only, and is valid until the function returns. The calls for one fetch
+// are made in the order of its keys, one at a time, on the goroutine that called Fetch; calls for other fetches run
+// concurrently. An error fails the fetch. The context ends when the fetch has failed in the meantime or the node
+// closes; the result of the call is not used then.
 type Scatter func(ctx context.Context, first int, chunks [][]byte) error
 
-// A DeviceScatter is a Scatter for pools in the memory of a device: it is told where chunks are instead. It returns
-// when the device has read them.
+// A DeviceScatter is a Scatter for pools in the memory of a device. It receives the addresses of chunks instead of
+// their bytes, and returns when the device has read the chunks.
 type DeviceScatter func(ctx context.Context, first int, chunks []DevicePage) error
 
-// A Place is where a page is for a process that has mapped Node.Mapping: its index there, and of how many bytes.
+// A Place locates a page for a process that has mapped Node.Mapping: the page's index in the mapping, and the number
+// of its valid bytes.
 type Place struct{ Index, Bytes uint32 }
 
-// A PlaceScatter is a Scatter whose chunks another process reads, which is told where they are. It returns when that
-// process has read them.
+// A PlaceScatter is a Scatter whose chunks are read by another process. It receives the places of the chunks, and
+// returns when that process has read them.
 type PlaceScatter func(ctx context.Context, first int, chunks []Place) error
 
-// Fetch names chunks that an engine wants, in the order in which it wants them.
+// Fetch names the chunks that an engine needs, in the order in which the engine needs them.
 type Fetch struct {
-	// Request is the proxy's id of the request. What came for it is consumed, as by a Get: the senders of offers have
-	// their pages back when they were read. What is fetched of other requests' stays theirs, and without a Request
-	// everything does.
+	// Request is the proxy's id of the request. Chunks that were sent or offered for this request are consumed, as by
+	// a Get: the senders of offers get their pages back when the chunks have been read. Chunks that belong to other
+	// requests are read but not consumed. Without a Request no chunk is consumed.
 	Request string
 	Keys    []string
-	// One of them, as the pool is memory of this process, of a device, or another process's as well.
+	// Exactly one of the following functions is set: Scatter if the pool is memory of this process, Device if it is
+	// memory of a device, Places if another process maps the pool.
 	Scatter Scatter
 	Device  DeviceScatter
-	Places  PlaceScatter // of a node with a Mapping
-	// Patience bounds the whole of it, waiting, reading and scattering, by at most the configured
-	// pull.fetch_timeout; 0 is that.
+	Places  PlaceScatter // for a node with a Mapping
+	// Patience limits the whole fetch: waiting, reading and scattering. It is capped by the configured
+	// pull.fetch_timeout, which is also the default for 0.
 	Patience time.Duration
 }
 
-// Fetch hands chunks to the engine's device code batch by batch: those that are here from where they lie, the others
-// read from the senders that offered them (pd_delay_pull), while the batch before is scattered. It waits until all of
-// the chunks are known and begins then. It returns how many chunks, from the first key on, Scatter has taken.
+// Fetch hands chunks to the engine's device code, batch by batch. Chunks that are in the pool are handed over where
+// they lie; the others are read from the senders that offered them (pd_delay_pull) while the previous batch is
+// scattered. Fetch begins when the locations of all chunks are known, and waits for that. It returns the number of
+// chunks, from the first key on, that Scatter has taken.
 //
-// An error means that the engine has to compute the request's remaining chunks; those that Scatter took are right.
-// Nothing is tried again, and the other chunks of the fetch that were offered for its request are given up: their
-// senders have the memory back. Only a fetch that never began, because what it waited for did not come, leaves all as
-// it was.
+// An error means that the engine has to compute the remaining chunks of the request; the chunks that Scatter took are
+// correct. Fetch does not retry. The other chunks of the fetch that were offered for its request are abandoned, and
+// their senders get the memory back. Only a fetch that never began, because the chunks that it waited for did not
+// arrive, leaves everything unchanged.
 //
-// Of more chunks than limits.keys_per_batch one part is fetched after the other, within the one Patience: each begins
-// when its chunks are known. Chunks of later parts that are offered only after an earlier one failed are kept; Abandon
-// refuses them.
+// A fetch of more chunks than limits.keys_per_batch is done in parts, one after the other, within the one Patience;
+// each part begins when its chunks are known. Chunks of later parts that are offered only after an earlier part has
+// failed are kept; Abandon refuses them.
 //
-// No call of Scatter runs when Fetch returns, or will: whatever Scatter stores into is the caller's alone again. The
-// end of ctx aborts the fetch, and Fetch still waits for a call in progress, which sees its own context end.
+// Invariant (M8): when Fetch returns, no call of Scatter is running and none will be started, so the memory into
+// which Scatter stores belongs to the caller alone. If ctx is cancelled, the fetch is aborted; Fetch still waits for
+// a call in progress, and the context of that call ends.
 func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	if err := r.check("fetch", f.Keys); err != nil {
 		return 0, err
@@ -86,7 +91,7 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	return taken, nil
 }
 
-// checkScatter says what is wrong with how chunks are to be handed over.
+// checkScatter returns an error unless exactly one function for the chunks is given, and the node's pool supports it.
 func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScatter) error {
 	const op = "fetch"
 	given := 0
@@ -111,7 +116,8 @@ func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScat
 	return nil
 }
 
-// giveUp tells the senders of what is left of a fetch that nobody comes for it. A node that closes tells them itself.
+// giveUp notifies the senders of the remaining chunks of a fetch that the chunks will not be read. A node that closes
+// notifies the senders itself.
 func (r Receiver) giveUp(request string, keys []string) {
 	if request == "" {
 		return
@@ -122,11 +128,12 @@ func (r Receiver) giveUp(request string, keys []string) {
 		if err != nil {
 			return
 		}
-		<-t.Done() // Answered by the step that takes it.
+		<-t.Done() // The machine answers in the step that takes the command.
 	}
 }
 
-// fetchPart fetches chunks of which the first is the fetch's chunk number base.
+// fetchPart fetches one part of a fetch; base is the index of the part's first chunk in the whole fetch. It returns
+// the number of chunks taken and whether the part began.
 func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, begun bool, err error) {
 	n := r.node
 	scatter := n.world.scatterOf(f)
@@ -145,7 +152,8 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		if !takesBack(ctx) {
 			return
 		}
-		// Without room for it the fetch ends by its patience. What comes of it is the fetch's outcome.
+		// If the command table has no room for the abort, the fetch ends when its patience is over. The outcome of
+		// the fetch shows what the abort did.
 		_, _ = n.submit("abort", ending, &engine.Abort{Target: t.id})
 	})
 	defer stop()
@@ -159,33 +167,35 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		}
 		failed := (&Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}).because(out.Why)
 		if failed.Remedy == "" && (code == effects.PeerLost || code == effects.Withdrawn || code == effects.Expired) {
-			failed.Remedy = "compute the rest" // To try again helps puts: what was offered is gone.
+			// The general remedy, to try again, helps puts only: what was offered for a fetch is gone.
+			failed.Remedy = "compute the rest"
 		}
 		return e.taken, out.Begun, failed
 	}
 	return e.taken, true, nil
 }
 
-// A scatterer is the part of a fetch that the loop and the fetch's own goroutine share, and what that goroutine knows.
+// A scatterer connects the loop, which emits batches, with the goroutine of one fetch, which scatters them.
 type scatterer struct {
 	scatters *scatters
 	run      scatterPages
-	batches  chan batch      // holds one: a machine scatters one batch of a command at a time
-	ctx      context.Context // of the calls
-	over     context.CancelFunc
+	// batches holds at most one batch, because the machine scatters one batch of a command at a time.
+	batches chan batch
+	ctx     context.Context // the context of the calls
+	over    context.CancelFunc
 
-	taken int   // chunks that run took
-	err   error // the last that run gave
+	taken int   // the number of chunks that run has taken
+	err   error // the last error that run returned
 }
 
-// A batch is one Scatter of the machine.
+// A batch is the content of one Scatter effect of the machine.
 type batch struct {
 	corr  effects.Corr
 	first int
 	pages []effects.Page
 }
 
-// scatterPages is a Scatter or a DeviceScatter, of pages.
+// scatterPages is the common form of Scatter, DeviceScatter and PlaceScatter: it receives pages.
 type scatterPages func(ctx context.Context, first int, pages []effects.Page) error
 
 func (w *world) scatterOf(f Fetch) scatterPages {
@@ -216,8 +226,9 @@ func (w *world) scatterOf(f Fetch) scatterPages {
 	}
 }
 
-// newScatterer gives the calls what ctx carries, but not its end: that aborts the fetch, whose outcome then ends them.
-// So the outcome is the abort's, and not what a call makes of it.
+// newScatterer gives the calls the values of ctx but not its cancellation. The end of ctx aborts the fetch, and the
+// outcome of the fetch then ends the calls. The outcome is therefore that of the abort, and does not depend on how a
+// call reacts.
 func newScatterer(ctx context.Context, s *scatters, run scatterPages) *scatterer {
 	e := &scatterer{scatters: s, run: run, batches: make(chan batch, 1)}
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -235,14 +246,15 @@ func (e *scatterer) hand(b batch) {
 	}
 }
 
-// serve scatters batches until the ticket has its outcome and nothing is scattered any more.
+// serve scatters batches until the ticket has its outcome and its memory has been returned. It returns the outcome.
 func (e *scatterer) serve(t *Ticket) Outcome {
 	for {
 		select {
 		case b := <-e.batches:
 			e.scatter(b)
 		case out := <-t.Done():
-			// What was handed over just before the outcome is not begun. Nothing is handed over after it.
+			// A batch that was handed over just before the outcome is not begun. No batch is handed over after the
+			// outcome.
 			select {
 			case b := <-e.batches:
 				e.scatters.refuse(b.corr)
@@ -254,7 +266,8 @@ func (e *scatterer) serve(t *Ticket) Outcome {
 	}
 }
 
-// scatter makes one call. The machine is told of its end also if it panics, or ends its goroutine.
+// scatter makes one call. The machine is notified of the end of the call even if the call panics or ends its
+// goroutine.
 func (e *scatterer) scatter(b batch) {
 	if e.ctx.Err() != nil || !e.scatters.begin() {
 		e.scatters.refuse(b.corr)

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// Hands carry out what any machine may want: messages go to the control transport, outcomes to the tickets. All but
-// tickets and facts is for the goroutine that steps the machine alone.
+// hands carries out the effects that any machine may emit: messages go to the control transport, outcomes to the
+// tickets. Only the goroutine that steps the machine may use it, except for tickets and facts.
 type hands struct {
 	control control.Transport
 	tickets *ticketTable
@@ -16,7 +16,7 @@ type hands struct {
 	log     *slog.Logger
 }
 
-// carryOut carries out an effect, unless it is one for data planes: then it says false.
+// carryOut carries out an effect and returns true, or returns false if the effect is for data planes.
 func (h *hands) carryOut(e effects.Effect) bool {
 	switch e := e.(type) {
 	case *effects.Open:

@@ -12,40 +12,44 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
-// HostConfig says what a Host runs.
+// HostConfig configures a Host.
 type HostConfig struct {
-	// Machine makes it, at what its clock shows now. Listens are the channels of Servers, with the ports really bound.
+	// Machine makes the machine, at the time now of the host's clock. Its argument listens contains the channels of
+	// Servers with the ports that were really bound.
 	Machine func(now effects.Time, listens []control.Server) (effects.Machine, error)
 	Servers []control.Server
-	Control control.Opener // how messages travel
-	// Commands is how many may be in progress; 0: 1024.
+	Control control.Opener // opens the control transport
+	// Commands is the maximum number of commands in progress; 0 means 1024.
 	Commands int
-	// Waiting is how many messages of peers may wait for the machine, and WaitingBytes of what length together: then
-	// nothing more is read of them. 0: 1024, and 4 MiB.
+	// Waiting limits the messages of peers that wait for the machine, and WaitingBytes limits their total length. At
+	// either limit the host reads no further messages. 0 means 1024 messages and 4 MiB.
 	Waiting, WaitingBytes int
-	// Drain is the command that Close gives first, and waits for; nil: none.
+	// Drain is the command that Close submits first and waits for; nil means none.
 	Drain effects.CommandBody
-	// Observed hears what the machine observes, between its steps; nil: the log alone. It must not block.
+	// Observed receives what the machine observes, between its steps. It must not block. If it is nil, observations
+	// go to the log only.
 	Observed func(*effects.Observe)
-	// Log's handler is called by one goroutine, which nothing waits for; nil: slog.Default().
+	// Log is the logger; nil means slog.Default(). Its handler is called by one goroutine, for which no other
+	// goroutine waits.
 	Log *slog.Logger
 }
 
-// A Host runs one machine of anybody's that has no pages, as a Node runs a rank: one loop, its mailbox, its clock and a
-// control transport. A machine that wants a data plane has a defect, and panics. All methods are safe for concurrent
-// use.
+// A Host runs any machine that has no pages, in the way that a Node runs a rank: with one loop, a mailbox, a clock
+// and a control transport. For example, a directory is run by a Host. A machine that emits an effect for a data plane
+// has a defect, and the host panics. All methods are safe for concurrent use.
 type Host struct {
 	hands
 	loop     *loop
-	lines    *asynclog.Handler // of the log, on their way
+	lines    *asynclog.Handler // the log's lines that have not been written yet
 	drain    effects.CommandBody
 	observed func(*effects.Observe)
-	over     chan struct{} // closed when it has ended
-	begun    chan struct{} // holds a token until a Close takes it down
-	err      error         // of that; read after over
+	over     chan struct{} // closed when the host has ended
+	begun    chan struct{} // holds a token until the first Close takes it
+	err      error         // the result of the end; read after over is closed
 }
 
-// OpenHost starts a host and returns when it serves. Close ends it.
+// OpenHost starts a host and returns when the host serves. It fails if the configuration is incomplete, if the
+// control sockets cannot be opened, or if the machine cannot be made. Close ends the host.
 func OpenHost(cfg HostConfig) (*Host, error) {
 	if cfg.Machine == nil || cfg.Control == nil {
 		return nil, wrong("open", "Machine and Control", "nil", "both",
@@ -55,7 +59,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	lines := asynclog.New(log.Handler()) // The loop does not wait for them.
+	lines := asynclog.New(log.Handler()) // The loop does not wait for log lines to be written.
 	log = slog.New(lines)
 	box := newMailbox(orElse(cfg.Waiting, 1024), orElse(cfg.WaitingBytes, 4<<20))
 	transport, err := cfg.Control(control.Env{Servers: cfg.Servers, Sink: box, Log: log})
@@ -76,6 +80,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
+// orElse returns v, or standard if v is 0.
 func orElse(v, standard int) int {
 	if v == 0 {
 		return standard
@@ -83,9 +88,10 @@ func orElse(v, standard int) int {
 	return v
 }
 
-// before is for drivers with planes.
+// before is required of a driver; a host has no planes and ignores the event.
 func (h *Host) before(effects.Event) {}
 
+// carryOut implements driver.
 func (h *Host) carryOut(e effects.Effect) {
 	if o, ok := e.(*effects.Observe); ok && h.observed != nil {
 		h.observed(o)
@@ -95,7 +101,7 @@ func (h *Host) carryOut(e effects.Effect) {
 	}
 }
 
-// Submit gives the machine a command. Its one outcome comes by the ticket.
+// Submit gives the machine a command. The returned ticket delivers the command's one outcome.
 func (h *Host) Submit(body effects.CommandBody) (*Ticket, error) {
 	t, err := h.tickets.begin("submit", work)
 	if err != nil {
@@ -105,16 +111,16 @@ func (h *Host) Submit(body effects.CommandBody) (*Ticket, error) {
 	return t, nil
 }
 
-// Between runs f between two steps of the machine, so that f may look at it, and returns when it has run. false: the
-// host has ended, and f did not run. f must not block, and must not call the host.
+// Between runs f between two steps of the machine, so that f may read the machine's state, and returns when f has
+// run. It returns false if the host has ended and f did not run. f must not block, and must not call the host.
 func (h *Host) Between(f func()) bool { return h.loop.call(f) }
 
-// Servers are the channels that the host serves, with the ports really bound.
+// Servers returns the channels that the host serves, with the ports that were really bound.
 func (h *Host) Servers() []control.Server { return h.control.Servers() }
 
-// Close ends the host: the machine drains, if it has a command for that, for as long as ctx allows; then sockets close,
-// and what is still in progress ends as Closed. If ctx is over before all has ended, that goes on by itself, and Close
-// may be called again to wait for it.
+// Close ends the host. The machine drains first, if a Drain command is configured, for as long as ctx allows. Then
+// the sockets are closed, and the commands still in progress end as Closed. If ctx ends before the host has ended,
+// the shutdown continues in the background, and Close may be called again to wait for it.
 func (h *Host) Close(ctx context.Context) error {
 	select {
 	case <-h.begun:
@@ -132,7 +138,7 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 }
 
-// drained gives the machine its command to drain, and waits.
+// drained gives the machine its Drain command, if one is configured, and waits for the outcome or the end of ctx.
 func (h *Host) drained(ctx context.Context) {
 	if h.drain == nil {
 		return
@@ -149,7 +155,7 @@ func (h *Host) drained(ctx context.Context) {
 	}
 }
 
-// end takes it down: the loop goes on until the sockets have completed everything into it.
+// end takes the host down. The loop continues until the sockets have posted all their completions to it.
 func (h *Host) end() {
 	h.err = h.control.Shutdown(bg)
 	h.loop.end()

@@ -12,16 +12,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// hostMemory is a pool in memory of this process that no peer maps: leased planes serve it.
+// hostMemory is a pool in memory of this process that no peer maps; leased planes serve it.
 type hostMemory struct {
 	mem       []byte
 	pageBytes uint64
-	file      *os.File // of attachable memory; nil: it is this process's alone
+	// file is the file of attachable memory, or nil if the memory is private to this process.
+	file *os.File
 }
 
-// newHostMemory takes the memory of a pool, as long as ctx lasts. Of c it heeds what says how much, and of what kind.
+// newHostMemory allocates the memory of a pool, and stops when ctx ends. Of c it uses the fields that set the size
+// and the kind of memory.
 func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error) {
-	const most = 1 << 46 // Of the 47 bits that a process can map on amd64.
+	const most = 1 << 46 // of the 47 bits of address space that a process can map on amd64
 	if c.Pages == 0 || c.PageBytes == 0 || uint64(c.Pages) > most/c.PageBytes {
 		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", c.Pages, c.PageBytes,
 			uint64(most))
@@ -63,7 +65,7 @@ func (m *hostMemory) PageRange(first, count uint32) []byte {
 	return m.mem[start:end:end]
 }
 
-// Close implements processPool. Again is nothing.
+// Close implements processPool. A second call does nothing.
 func (m *hostMemory) Close() error {
 	if m.mem == nil {
 		return nil

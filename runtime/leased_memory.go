@@ -14,8 +14,8 @@ type leasedMemory struct {
 	*hostMemory
 }
 
-// newLeasedMemory takes the memory of a pool, as long as ctx lasts, and makes its book. What others say of the
-// configuration of a fenced pool holds here, too.
+// newLeasedMemory allocates the memory of a pool, stops when ctx ends, and makes the book of the pool's grants. The
+// fields of c mean the same as for a fenced pool.
 func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, error) {
 	m, err := newHostMemory(ctx, c)
 	if err != nil {
@@ -32,7 +32,7 @@ func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, err
 	return leasedMemory{book, m}, nil
 }
 
-// RevokeAll does nothing: the proof is that the planes are closed.
+// RevokeAll does nothing: the proof that no peer accesses the pages is that the planes have been closed (M4).
 func (leasedMemory) RevokeAll() {}
 
 // Close implements processPool.

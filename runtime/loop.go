@@ -11,59 +11,66 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A loop steps one machine and carries out what it wants. Everything in it belongs to the goroutine that has the turn.
-// That is the loop's own goroutine, which others reach through the mailbox, or a goroutine that posted and has nothing
-// else to do until the machine has taken what it posted: it steps the machine itself (mailbox.Step), because to wake
-// another goroutine for it takes longer than most steps.
+// A loop steps one machine and carries out the effects that the machine emits. All its state belongs to the goroutine
+// that holds the turn. This is the loop's own goroutine, which other goroutines reach through the mailbox, or a
+// goroutine that has posted an event and has nothing else to do until the machine has taken the event. Such a
+// goroutine steps the machine itself (mailbox.Step), because waking another goroutine takes longer than most steps.
 type loop struct {
 	machine effects.Machine
 	mailbox *mailbox
 	driver  driver
 
-	turn    sync.Mutex // held by the goroutine that steps the machine; for good once the loop has ended
-	fell    *fall      // what another goroutine panicked with while it had the turn: nobody steps the machine any more
+	// turn is held by the goroutine that steps the machine. Once the loop has ended, the mutex stays locked.
+	turn sync.Mutex
+	// fell is the panic of another goroutine while it held the turn. Once it is set, the machine is not stepped any
+	// more.
+	fell    *fall
 	out     effects.Effects
-	event   effects.Event     // that is being taken
-	carried int               // effects of it that were carried out
-	trace   *postmortem.Trace // nil: nothing is remembered
+	event   effects.Event     // the event of the current step
+	carried int               // the number of the step's effects that have been carried out
+	trace   *postmortem.Trace // nil if no events are recorded
 	timer   *time.Timer       // wakes the loop's goroutine
-	alarm   effects.Time      // when, while it is armed
+	alarm   effects.Time      // the time for which the timer is armed
 	armed   bool
 
-	// contain takes what the loop panicked with, on its goroutine, which ends then; nil: the panic goes on.
+	// contain receives the value and the stack of a panic of the loop. It runs on the loop's goroutine, which ends
+	// afterwards. If contain is nil, the panic continues.
 	contain func(said any, stack []string)
 
-	// turns counts how often the system's clock went back, turnsSeen how often that was when the loop began; turned is told
-	// the first time.
+	// turns returns how often the system's clock went back, and turnsSeen is that count when the loop began. The
+	// function turned is called the first time that the count has changed.
 	turns     func() uint64
 	turnsSeen uint64
 	turned    func()
 
-	calls chan func()   // run between steps
-	stop  chan struct{} // closed to end the loop, once
+	calls chan func()   // functions to be run between steps
+	stop  chan struct{} // closed once, to end the loop
 	once  sync.Once
-	ended chan struct{} // closed when it has
+	ended chan struct{} // closed when the loop has ended
 }
 
-// A fall is a panic of a goroutine that had the turn and is not the loop's own.
+// A fall is the panic of a goroutine that held the turn and is not the loop's own.
 type fall struct {
 	said  any
 	stack []string
 	dump  []byte
 }
 
-// A driver carries out effects; it never blocks, and keeps no span of them.
+// A driver carries out effects. Its methods never block, and do not keep the effects or their slices.
 type driver interface {
 	carryOut(effects.Effect)
-	// before sees each event just before the machine does.
+	// before receives each event just before the machine does.
 	before(effects.Event)
 }
 
+// newLoop returns a loop for the machine m, which takes events from box and carries out effects by d. Its goroutine
+// has to be started with run.
 func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
 	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockSetbacks, turned: func() {},
 		timer: time.NewTimer(time.Hour), calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
+// run is the loop's own goroutine. It steps the machine until end is called or a panic ends the loop.
 func (l *loop) run() {
 	defer close(l.ended)
 	defer l.timer.Stop()
@@ -91,7 +98,8 @@ func (l *loop) run() {
 		case <-l.stop:
 			over = true
 		}
-		l.turn.Lock() // For good where this returns: nobody steps an ended loop.
+		// The mutex stays locked where this function returns, so that an ended loop is never stepped.
+		l.turn.Lock()
 		switch f := l.fell; {
 		case f != nil && l.contain == nil:
 			panic(fmt.Sprintf("%v\n\n%s", f.said, f.dump))
@@ -108,12 +116,12 @@ func (l *loop) run() {
 	}
 }
 
-// roundsHere bounds for how long a goroutine that only came to post steps the machine. What is left is the loop's own
-// goroutine's.
+// roundsHere limits the number of rounds for which a goroutine that has posted an event steps the machine. Remaining
+// work is left to the loop's own goroutine.
 const roundsHere = 4
 
-// stepHere steps the machine on the calling goroutine, unless another goroutine has the turn. That one looks into the
-// mailbox again before it gives the turn back.
+// stepHere steps the machine on the calling goroutine, unless another goroutine holds the turn. That goroutine checks
+// the mailbox again before it releases the turn.
 func (l *loop) stepHere() {
 	if !l.turn.TryLock() {
 		l.mailbox.rouse()
@@ -126,13 +134,14 @@ func (l *loop) stepHere() {
 	ended := false
 	defer func() {
 		if said := recover(); said != nil {
-			// A defect of ours is no panic of the engine's goroutine, which might recover from it and go on. The loop's
-			// goroutine may be waiting for the turn, or has to be woken.
+			// A defect of the machine must not surface as a panic of the engine's goroutine, which might recover from
+			// it and continue. The loop's goroutine may be waiting for the turn, or has to be woken.
 			l.fell = &fall{said, postmortem.Stack(), debug.Stack()}
 			l.mailbox.again()
 		}
 		if !ended {
-			l.mailbox.rest(false) // Also where what the goroutine ran for us ended the goroutine.
+			// This also runs if the called code has ended the goroutine (runtime.Goexit).
+			l.mailbox.rest(false)
 		}
 	}()
 	for n := 1; ; n++ {
@@ -144,8 +153,9 @@ func (l *loop) stepHere() {
 	ended = true
 }
 
-// round takes what waits, and has the machine look at its clock once: a machine with longer work to do (Deadline() =
-// now) takes turns with the mailbox and with calls. It is called with the turn.
+// round takes the events that wait in the mailbox, and lets the machine check its clock once. A machine that has more
+// work to do (its Deadline is now) therefore alternates with the mailbox and with calls. The caller must hold the
+// turn.
 func (l *loop) round() {
 	l.mailbox.begin()
 	for _, ev := range l.mailbox.take() {
@@ -165,17 +175,19 @@ func (l *loop) round() {
 		l.mailbox.again()
 		return
 	}
-	// The timer is let go off too early rather than set anew in each round. After a suspend, which Go's timers do not
-	// count, the alarm may lie in the past and the timer still run.
+	// The timer may ring too early; this is cheaper than resetting it in each round. After a system suspend, which
+	// Go's timers do not count, the alarm may lie in the past while the timer still runs.
 	if deadline = min(deadline, at.Add(effects.Duration(wakeMax))); !l.armed || deadline < l.alarm || l.alarm <= at {
 		l.timer.Reset(time.Duration(deadline.Sub(at)))
 		l.armed, l.alarm = true, deadline
 	}
 }
 
+// step gives the machine one event and carries out all effects that the machine emits for the event. The caller holds
+// the turn. The clock is read after the event was dequeued, so a step never uses a time before the event's arrival.
 func (l *loop) step(ev effects.Event) {
 	l.out.Reset()
-	at := now() // Read after ev was dequeued.
+	at := now() // The clock is read after ev was dequeued.
 	l.event, l.carried = ev, 0
 	if l.trace != nil {
 		l.trace.Event(at, ev)
@@ -193,7 +205,7 @@ func (l *loop) step(ev effects.Event) {
 	l.event = nil
 }
 
-// call runs f between two steps and returns when it has run; false means that the loop has ended.
+// call runs f between two steps and returns when f has run. It returns false if the loop has ended before that.
 func (l *loop) call(f func()) bool {
 	ran := make(chan struct{})
 	select {
@@ -201,7 +213,7 @@ func (l *loop) call(f func()) bool {
 		select {
 		case <-ran:
 			return true
-		case <-l.ended: // It panicked, or was the last that ran.
+		case <-l.ended: // The call panicked, or it was the last call that ran.
 		}
 		select {
 		case <-ran:
@@ -214,7 +226,7 @@ func (l *loop) call(f func()) bool {
 	}
 }
 
-// end stops the loop and waits for it. It may be called again.
+// end stops the loop and waits for its goroutine. It may be called repeatedly.
 func (l *loop) end() {
 	l.once.Do(func() { close(l.stop) })
 	<-l.ended

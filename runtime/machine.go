@@ -14,7 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// machine is a rank's, as a node uses it: an interface, so that who knows nodes compiles none of the machine's tables.
+// machine is a rank's machine as a node uses it. It is an interface so that a package that imports only the node's
+// types does not compile the machine's tables.
 type machine interface {
 	effects.Machine
 	Incarnation() effects.Incarnation
@@ -24,8 +25,9 @@ type machine interface {
 	BringFits(request []byte, keys [][]byte, mode p2p.Mode) int
 }
 
-// machineConfig returns the configuration of the machine of one rank of a node, without the planes: what the file's keys
-// set of it (config.Config.Machine), and what follows from the rest of the file and from the rank.
+// machineConfig returns the configuration of the machine of one rank of a node, without the planes. It contains the
+// values that the configuration file sets directly (config.Config.Machine), and values that follow from the rest of
+// the file and from the rank.
 func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	c := cfg.Machine
 	c.Layout, c.Wire, c.BatchMax = cfg.Layout, cfg.Limits, uint32(cfg.Limits.ArrayLen)
@@ -41,9 +43,9 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	}
 	c.Delay = cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role.Receives()
 	c.AddressesOnly = !cfg.Link.PeerNames
-	// A machine wants ReplyTimeout to be longer than AllocTimeout. In a node of one side only one of them is of use, the
-	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured; where both are,
-	// config has checked them.
+	// The machine requires ReplyTimeout to be longer than AllocTimeout. A node with one role uses only one of the
+	// two; its peers use the other, and config.Compare compares them. The timeout in use keeps its configured value;
+	// for a node with both roles, config has checked them.
 	switch cfg.Role {
 	case config.Sender:
 		c.Role = rank.RoleSender
@@ -60,8 +62,8 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	return c
 }
 
-// carries is how many bytes of chunks may come with a request for their pages. The driver copies them itself, so of
-// pages in a device there are none.
+// carries returns how many bytes of chunks may travel with the request for their pages. The driver copies these
+// chunks itself, so the value is 0 if the pages are in a device.
 func carries(cfg *config.Config) uint32 {
 	if cfg.NeedsNPU() {
 		return 0
@@ -69,12 +71,13 @@ func carries(cfg *config.Config) uint32 {
 	return min(cfg.Machine.Carries, uint32(cfg.Limits.MessageBytes/2))
 }
 
+// nanos converts a duration of Go into a duration of the machine.
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
 
-// serversOf says what a node serves: whoever receives its handshakes and allocations; a sender of pull mode where it is
-// told what was read, and its handshake port if it has one, for renewals; another sender nothing. Whoever receives
-// and may be recalled from serves its query port beside. One whose blocks are registered takes registrations where
-// others take allocations.
+// serversOf returns the channels that a node serves. A receiver serves handshakes and allocation requests. A sender
+// in pull mode serves done messages, and its handshake port, if it has one, for lease renewals; any other sender
+// serves nothing. A receiver from which chunks may be recalled also serves its query port. A node whose blocks are
+// registered serves registrations on the port that others use for allocation requests.
 func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 	receives, lends := cfg.Role.Receives(), cfg.Role.Sends() && cfg.Pull.Enabled
 	var servers []control.Server
@@ -101,13 +104,14 @@ func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 		}
 		servers = append(servers, control.Server{Channel: s.channel, Addr: effects.Addr(at)})
 	}
-	if cfg.Share.Enabled { // Peers ask where it is.
+	if cfg.Share.Enabled { // Peers request the address of this channel.
 		servers = append(servers, control.Server{Channel: effects.ChannelPeerDone, Addr: effects.Addr{Host: cfg.PeerHost}})
 	}
 	return servers, nil
 }
 
-// boundAt is where a channel is served, with the port that was really bound; zero if nowhere.
+// boundAt returns the address at which a channel is served, with the port that was really bound, or the zero address
+// if the channel is not served.
 func boundAt(servers []control.Server, channel effects.Channel) effects.Addr {
 	for _, s := range servers {
 		if s.Channel == channel {

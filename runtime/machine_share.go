@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// shareOf translates what a configuration says of sharing, and of the directories that a node tells and asks.
+// shareOf sets the machine's configuration of sharing, and of the directories that a node reports to and queries.
 func shareOf(c *rank.Config, cfg *config.Config, index int) {
 	s := &cfg.Share
 	if !s.Enabled {
@@ -36,10 +36,10 @@ func shareOf(c *rank.Config, cfg *config.Config, index int) {
 		d.Worker.Port = s.WorkerPorts[index]
 	}
 	d.BackoffMin, d.BackoffMax, d.Questions = c.BackoffMin, c.BackoffMax, int(s.Max)
-	d.Leave = min(effects.Second, max(1, nanos(cfg.DrainTimeout)/2)) // A drain waits for it.
+	d.Leave = min(effects.Second, max(1, nanos(cfg.DrainTimeout)/2)) // A drain waits for this.
 }
 
-// modeOf is how what a node asks for comes.
+// modeOf returns the mode in which the chunks that a node requests are transferred.
 func modeOf(s *config.Share) p2p.Mode {
 	if s.Pull {
 		return p2p.Pull
@@ -47,10 +47,11 @@ func modeOf(s *config.Share) p2p.Mode {
 	return p2p.Push
 }
 
-// location is what LMCache calls a store in host memory.
+// location is LMCache's name for a store in host memory.
 const location = "LocalCPUBackend"
 
-// boundShare tells the machine where it is asked, and directories where peers begin, now that the ports are known.
+// boundShare sets the addresses at which the machine receives lookups and done messages, and the address of the
+// handshake port that directories return to peers, after the ports have been bound.
 func boundShare(c *rank.Config, bound []control.Server) {
 	if !c.Shares {
 		return

@@ -6,25 +6,28 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A mailbox is everything that waits for the loop, in order of arrival.
+// A mailbox holds all events that wait for the loop, in order of arrival.
 //
-// It is bounded, and blocks nobody who completes something: there is at most one completion for each
-// effect in progress, which the machine's Limits bound, and commands are counted where they are
-// submitted. Only what peers send at will has a quota here, in messages and in bytes. At the quota the
-// transport waits inside Post, reads nothing more, and so pushes back on the peers.
+// The mailbox is bounded, and never blocks a goroutine that posts a completion: each effect in flight has at most one
+// completion, the machine's Limits bound the effects, and commands are counted where they are submitted. Only
+// messages of peers, which peers send at any time, have a quota here, in messages and in bytes. When the quota is
+// used up, the transport blocks inside Post and reads nothing more, which is backpressure on the peers.
 type mailbox struct {
-	wake chan struct{} // holds one token while something waits
+	wake chan struct{} // holds one token while an event waits
 
-	mu     sync.Mutex
-	step   func()    // steps the machine on the caller's goroutine, if no other one does; nil until the loop runs
-	held   int       // goroutines between Hold and Step
-	taking bool      // a goroutine steps the machine, and looks here again before it rests
-	more   bool      // there is more to do at once, whatever waits here
-	room   sync.Cond // told when the quota is free again
+	mu sync.Mutex
+	// step steps the machine on the caller's goroutine, unless another goroutine does. It is nil until the loop runs.
+	step func()
+	held int // the number of goroutines between Hold and Step
+	// taking means that a goroutine steps the machine, and will check the mailbox again before it rests.
+	taking bool
+	// more means that the machine has more work to do at once, whether or not events wait.
+	more   bool
+	room   sync.Cond // signalled when the quota is free again
 	events []effects.Event
-	spare  []effects.Event // the array that take gave out last, to be used again
+	spare  []effects.Event // the array that the previous take returned, for reuse
 
-	received, receivedMax           int // messages of peers that wait
+	received, receivedMax           int // the number of peers' messages that wait, and its limit
 	receivedBytes, receivedBytesMax int
 	closed                          bool
 }
@@ -35,14 +38,15 @@ func newMailbox(receivedMax, receivedBytesMax int) *mailbox {
 	return m
 }
 
-// Post takes an event from any goroutine. It waits only with a *effects.Received, until the loop has
-// room. After close it forgets them.
+// Post appends an event; any goroutine may call it. It blocks only for a *effects.Received, until the quota has room.
+// After close, events are discarded.
 func (m *mailbox) Post(ev effects.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r, ok := ev.(*effects.Received); ok {
 		for !m.closed && m.received > 0 && (m.received >= m.receivedMax || m.receivedBytes+len(r.Body) > m.receivedBytesMax) {
-			m.token() // Whoever holds the mailbox may be the one that waits here.
+			// The goroutine that holds the mailbox may be the one that waits here, so the loop's goroutine is woken.
+			m.token()
 			m.room.Wait()
 		}
 		m.received++
@@ -55,7 +59,7 @@ func (m *mailbox) Post(ev effects.Event) {
 	m.wakeUp()
 }
 
-// PostAll takes events that the loop gets one directly after the other. They are none of *effects.Received.
+// PostAll appends events that the loop takes directly one after the other. None of them may be a *effects.Received.
 func (m *mailbox) PostAll(events []effects.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,17 +70,18 @@ func (m *mailbox) PostAll(events []effects.Event) {
 	m.wakeUp()
 }
 
-// wakeUp wakes the loop's goroutine, unless another one takes what waits.
+// wakeUp wakes the loop's goroutine, unless another goroutine will take the events. The caller holds m.mu.
 func (m *mailbox) wakeUp() {
 	if m.held == 0 && !m.taking {
 		m.token()
 	}
 }
 
+// token puts the wake token into the channel, if it is not there yet.
 func (m *mailbox) token() {
 	select {
 	case m.wake <- struct{}{}:
-	default: // It has a token already.
+	default: // The channel already holds a token.
 	}
 }
 
@@ -103,14 +108,14 @@ func (m *mailbox) Step() {
 	}
 }
 
-// steps says how goroutines that post can step the machine.
+// steps sets the function by which goroutines that post can step the machine.
 func (m *mailbox) steps(step func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.step = step
 }
 
-// rouse wakes the loop's goroutine if something waits that no goroutine is about to take.
+// rouse wakes the loop's goroutine if events wait that no goroutine is about to take.
 func (m *mailbox) rouse() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,22 +124,22 @@ func (m *mailbox) rouse() {
 	}
 }
 
-// again says that there is more to do after this round.
+// again records that more work has to be done after this round.
 func (m *mailbox) again() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.more = true
 }
 
-// begin says that the caller takes what waits, and looks here again by rest.
+// begin records that the caller takes the events, and will check the mailbox again by calling rest.
 func (m *mailbox) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taking = true
 }
 
-// rest ends a round. It reports whether the caller is to go on with another one, because something waits and it would;
-// otherwise what is left is the loop's goroutine's.
+// rest ends a round. It reports whether the caller should do another round, which is the case if events wait and the
+// caller would continue. Otherwise the remaining work is left to the loop's goroutine.
 func (m *mailbox) rest(would bool) (goOn bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,18 +154,19 @@ func (m *mailbox) rest(would bool) (goOn bool) {
 	return false
 }
 
-// take returns all that waits. The slice is the caller's until its next take.
+// take returns all events that wait. The slice belongs to the caller until the next take.
 func (m *mailbox) take() []effects.Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	batch := m.events
-	clear(m.spare) // Bodies of the batch before are not kept alive.
+	clear(m.spare) // Do not keep the bodies of the previous batch alive.
 	m.events, m.spare = m.spare[:0], batch
 	m.received, m.receivedBytes = 0, 0
 	m.room.Broadcast()
 	return batch
 }
 
+// close discards all events, and releases the transports that wait in Post.
 func (m *mailbox) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

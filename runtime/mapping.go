@@ -8,42 +8,46 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// A Mapping is the memory of the node's page handles, to be given to an engine in another process of this host, which
-// maps it shared and writable. Page i begins Offset + i × PageBytes behind the file's start; Pages.At says which pages
-// a handle has. What lies behind the last one is not the engine's.
+// A Mapping describes the memory of the node's pages for an engine in another process of the same host, which maps
+// the memory shared and writable. Page i begins Offset + i × PageBytes bytes after the start of the file; Pages.At
+// reports which pages a handle has. The engine must not use the file beyond the last page.
 //
-// Only who holds the handle of a page may touch its bytes, in whichever process: to store into them after a Reserve,
-// and only to read them after a Get. What the engine stored must be done before the node is told to put it, and its
-// reads before the handle is released; a message between the two processes is enough for both. Pages that were released
-// are the node's again, although the engine still has them mapped.
+// Only the holder of a page's handle may access the page's bytes, in whichever process: the holder may store into the
+// page after a Reserve, and may only read it after a Get. The engine's stores must be complete before the node is
+// called to put the page, and its reads must be complete before the handle is released; a message between the two
+// processes is sufficient for both. Pages that were released belong to the node again, although the engine still has
+// them mapped.
 //
-// Where the pool is the engine's own blocks, block b of region r, as Node.Block counts them, begins at page
+// Where the pool is the engine's own blocks, block b of region r (as Node.Block counts them) begins at page
 // Geometry().Page(r, b, 0).
 //
-// In memory of a device there is no file, but for a second pool beside one that is a file. The engine's process imports
-// the memory by Export.Key, on the same device, once Admit has let it; its first page is Export.Offset behind the address
-// that it gets. Each Admit wants one Depart, when the process has closed what it imported or has ended: the node keeps its
-// memory until then. What a process was doing on the device when it was killed may go on for a moment, so pages that it
-// held are given back DepartureMargin later.
+// If the pages are memory of a device, there is no file, unless a second pool beside it has a file. The engine's
+// process imports the device memory by Export.Key, on the same device, after Admit has allowed it; the first page is
+// Export.Offset bytes after the address that the import returns. Each Admit requires one Depart, when the process has
+// closed its import or has ended: the node keeps its memory until then. Work that a killed process had started on the
+// device may continue for a moment, so pages that the process held are returned DepartureMargin later.
 type Mapping struct {
-	File      *os.File // the node's, which closes it: do not. What was sent of it to another process stays there
-	Offset    uint64   // bytes
-	PageBytes uint64   // from one page to the next
+	// The node owns the file and closes it; the caller must not. A copy of the descriptor that was sent to another
+	// process stays valid there.
+	File      *os.File
+	Offset    uint64 // in bytes
+	PageBytes uint64 // the distance from one page to the next
 	Pages     uint32
-	Export    *device.Export // of memory of a device; nil: File is all there is
-	// DevicePages are those of a second pool, in memory of a device (p2p_use_npu), numbered from DeviceFrom on: page
-	// DeviceFrom + i begins Export.Offset + i × PageBytes behind the address that an import gets. 0: File or Export is all
-	// there is.
+	// Export describes the memory of a device. If it is nil, File covers all pages.
+	Export *device.Export
+	// DevicePages is the number of pages of a second pool, in memory of a device (p2p_use_npu). They are numbered
+	// from DeviceFrom on: page DeviceFrom + i begins Export.Offset + i × PageBytes bytes after the address that an
+	// import returns. If DevicePages is 0, the node has no second pool.
 	DeviceFrom, DevicePages uint32
 }
 
-// DepartureMargin is how long after the end of a process its last work on a device may go on in pages of the node: what
-// was running ends with the process's context, which the driver takes down as the process ends. It is what data planes
-// allow a dead peer whose NPU reaches ours (docs/npu.md).
+// DepartureMargin is the time for which work of an ended process may continue on a device in pages of the node:
+// running work ends with the process's context, which the device's driver takes down as the process ends. Data planes
+// allow a dead peer whose NPU reaches this node's memory the same time (docs/npu.md).
 const DepartureMargin = 100 * time.Millisecond
 
-// Admit lets an engine's process import the node's device memory. process is its number as the device's driver knows it
-// (acl.Thread.Process there). It refuses as Unsupported where Mapping has no Export.
+// Admit allows an engine's process to import the node's device memory. The process is given by its number as the
+// device's driver knows it (there acl.Thread.Process). Admit fails with Unsupported if the Mapping has no Export.
 func (n *Node) Admit(process int32) error {
 	const op = "admit"
 	m, ok := n.world.memory.(deviceMemory)
@@ -61,16 +65,17 @@ func (n *Node) Admit(process int32) error {
 	return nil
 }
 
-// Depart says that a process that was admitted uses the memory no more. Process 0 is nobody.
+// Depart reports that a process that was admitted does not use the memory any more. Process 0 is ignored.
 func (n *Node) Depart(process int32) {
 	if m, ok := n.world.memory.(deviceMemory); ok && process != 0 {
 		m.Depart(process)
 	}
 }
 
-// Mapping is the memory of the node's pages for another process. It refuses as Unsupported if the node was opened
-// without WithAttachable, or its pages are memory of a device; and once Close was called. An engine that ends takes
-// nothing with it: the memory stays the node's, and the handles that were for it are its opener's to release.
+// Mapping returns the memory of the node's pages for another process. It fails with Unsupported if the node was
+// opened without WithAttachable or its pages are memory of a device that cannot be exported, and fails after Close
+// was called. The end of an engine's process does not affect the memory: it stays the node's, and the program that
+// opened the node releases the handles that were for that engine.
 func (n *Node) Mapping() (Mapping, error) {
 	const op = "mapping"
 	if err := n.tickets.isOver(op); err != nil {
@@ -83,7 +88,8 @@ func (n *Node) Mapping() (Mapping, error) {
 		DeviceFrom: n.deviceFrom, DevicePages: n.devicePages}, nil
 }
 
-// exported is how engines of other processes get memory of a device; nil: they do not.
+// exported returns the description by which engines of other processes import memory of a device, or nil if they
+// cannot.
 func (n *Node) exported() *device.Export {
 	if m, ok := n.world.memory.(deviceMemory); ok {
 		return m.Exported()
@@ -91,7 +97,7 @@ func (n *Node) exported() *device.Export {
 	return nil
 }
 
-// openToEngines refuses what engines of other processes cannot reach.
+// openToEngines returns an error if engines of other processes cannot map or import the node's memory.
 func (n *Node) openToEngines(op string) error {
 	if n.world.memory.attachable() != nil || n.exported() != nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// A servedPool is the pool that planes serve: fenced, or a device's under leases.
+// A servedPool is the pool that planes serve: a fenced pool, or a leased pool, for example of a device.
 type servedPool interface {
 	ID() effects.PoolID
 	Publish(pages []effects.Page)
@@ -19,44 +19,47 @@ type servedPool interface {
 // memory is a node's pool, which the engine fills and planes serve.
 type memory interface {
 	served() servedPool
-	// host returns the valid bytes of a page; nil says that it is in the memory of a device.
+	// host returns the valid bytes of a page, or nil if the page is in the memory of a device.
 	host(page effects.Page) []byte
-	// address is where a page begins, for a device.
+	// address returns the address of a page for a device; 0 if the pool is memory of this process.
 	address(page effects.Page) uintptr
-	// attachable is the pages as a file that another process may map writable; nil: there is none.
+	// attachable returns the pages as a file that another process may map writable, or nil if there is no such file.
 	attachable() *os.File
-	// copy carries out a Copy, and cancel hastens its end.
+	// copy carries out a Copy effect, and cancel requests its early end.
 	copy(e *effects.Copy)
 	cancel(corr effects.Corr)
-	// retract takes back every grant to peers that read by themselves, without a word to anybody: all planes must
-	// have been closed.
+	// retract withdraws every grant of peers that read by themselves, without notifying them. All planes must have
+	// been closed.
 	retract()
-	// idle ends copies and waits for them until ctx ends. An error says that some go on. It may be called again.
-	idle(ctx context.Context) error
-	// close gives the memory back. All planes must have been closed, and idle without an error. After an error it may be
+	// idle ends the copies and waits for them until ctx ends. An error means that some copies still run. It may be
 	// called again.
+	idle(ctx context.Context) error
+	// close returns the memory to the system. Invariant (M3, M4): all planes must have been closed, and idle must
+	// have returned no error, because otherwise a peer or a copy could still access the memory. After an error close
+	// may be called again.
 	close(ctx context.Context) error
 }
 
-// A processPool is a pool in memory of this process, that planes serve: fenced, or under leases.
+// A processPool is a pool in memory of this process that planes serve, fenced or leased.
 type processPool interface {
 	servedPool
-	// Bytes returns the valid bytes of a page, for who owns it by the machine's word.
+	// Bytes returns the valid bytes of a page, for the page's owner according to the machine.
 	Bytes(page effects.Page) []byte
-	// PageRange returns the memory of pages that lie one behind the other.
+	// PageRange returns the memory of count consecutive pages.
 	PageRange(first, count uint32) []byte
-	// Attachable is its pages as a file that another process may map writable; nil: it was not made so.
+	// Attachable returns the pages as a file that another process may map writable, or nil if the pool was not made
+	// attachable.
 	Attachable() *os.File
-	// RevokeAll is memory's.
+	// RevokeAll implements memory.retract.
 	RevokeAll()
-	// Close gives the memory back. All planes must have been closed.
+	// Close returns the memory to the system. All planes must have been closed.
 	Close() error
 }
 
-// processMemory is memory of this process.
+// processMemory is a pool in memory of this process.
 type processMemory struct {
 	pool   processPool
-	copies *copies // to an arena at the pool's end; nil: it has none
+	copies *copies // copies to an arena at the pool's end; nil if there is no arena
 }
 
 func (m *processMemory) served() servedPool { return m.pool }
@@ -91,7 +94,7 @@ func (m *processMemory) close(context.Context) error {
 	return m.pool.Close()
 }
 
-// deviceMemory is memory of a device.
+// deviceMemory is a pool in the memory of a device.
 type deviceMemory struct{ device.Device }
 
 func (m deviceMemory) served() servedPool                { return m.Leased() }
@@ -100,6 +103,6 @@ func (m deviceMemory) address(page effects.Page) uintptr { return m.Address(page
 func (m deviceMemory) attachable() *os.File              { return m.Attachable() }
 func (m deviceMemory) copy(e *effects.Copy)              { m.Copy(e) }
 func (m deviceMemory) cancel(corr effects.Corr)          { m.Cancel(corr) }
-func (m deviceMemory) retract()                          {}             // That its planes are closed is the proof.
-func (m deviceMemory) idle(context.Context) error        { return nil } // Its Close ends them.
+func (m deviceMemory) retract()                          {}             // the proof is that its planes are closed
+func (m deviceMemory) idle(context.Context) error        { return nil } // Close ends its copies
 func (m deviceMemory) close(ctx context.Context) error   { return m.Close(ctx) }
