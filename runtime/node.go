@@ -42,12 +42,12 @@ type Node struct {
 	directories  bool // the node asks directories for the location of chunks
 	layers       int  // layers of a chunk, each in a page of its own; 0: a page holds a whole chunk
 	prefills     *prefills
-	own          *geometry.Geometry // geometry of a pool that is the memory of the engine; nil: the pool belongs to the node
+	own          *geometry.Geometry // of a pool that is memory of the engine; nil: the pool is the node's
 
 	batch    int // limit of chunks in one command
 	keyBytes int // limit of the length of a key, in bytes
 	log      *slog.Logger
-	lines    *asynclog.Handler // of log, on their way
+	lines    *asynclog.Handler // asynchronous handler behind log
 
 	machine machine // the state machine; only the loop may step it
 	loop    *loop

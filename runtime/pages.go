@@ -24,10 +24,10 @@ type Pages struct {
 	shared   int                   // number of parts that are shared (Sharing.Share)
 	given    []bool                // by page: the page now belongs to the cache (Sharing.Store); nil: no page does
 	releases []effects.CommandBody // commands that give the pages back to the machine
-	layers   struct {              // the layerwise prefill whose chunks the pages hold, its epoch, and the first chunk in the handle
+	layers   struct {              // the layerwise prefill whose chunks the pages hold
 		of    *prefill
 		epoch int
-		first int
+		first int // index of the first chunk in the handle
 	}
 }
 
