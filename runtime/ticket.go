@@ -236,7 +236,7 @@ func (r *ticketTable) refuse(why effects.Code) {
 }
 
 // fall ends every open command as Failed, and makes begin refuse all commands as Failed. Memory of the pool stays
-// held until settle.
+// held until abandon.
 func (r *ticketTable) fall() {
 	r.mu.Lock()
 	r.closed = effects.Failed
