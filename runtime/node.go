@@ -97,8 +97,8 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	return n, nil
 }
 
-// NewSender opens a node whose role is sender or both, and returns the node's sender side. It fails if the role of
-// cfg does not send, and otherwise as Open does. The caller closes the node: Sender.Node().Close.
+// NewSender opens a node whose role is sender or both, and returns the sender side of the node. It fails if the
+// role of cfg does not send, and otherwise as Open does. The caller closes the node: Sender.Node().Close.
 func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender, error) {
 	if cfg != nil && !cfg.Role.Sends() {
 		return Sender{}, wrong("open", "pd_role", cfg.Role.String(), "sender", "use NewReceiver, or set pd_role: sender")

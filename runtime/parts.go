@@ -25,7 +25,7 @@ func cut(n, most int) (runs [][2]int) {
 type lot struct {
 	node     *Node
 	tickets  []*Ticket
-	left     atomic.Int64  // number of commands whose memory is not returned yet
+	left     atomic.Int64  // number of commands that still use their memory
 	returned chan struct{} // closed when the memory of all commands is returned
 	over     func()        // called then; must not block; nil: not called
 }

@@ -396,7 +396,7 @@ type prefill struct {
 	tokens    []int // by layer: number of tokens that are reported as computed
 	last      *Pages
 	first     int       // index of the first chunk of last
-	tickets   []*Ticket // tickets whose outcomes look has not taken yet
+	tickets   []*Ticket // tickets with outcomes that look has not taken yet
 	failed    *Error
 	finishing bool
 	heard     time.Time // time of the last command to the machine about this request
@@ -463,7 +463,7 @@ type prefills struct {
 	linkBytes                    uint64
 	batchTime                    time.Duration
 
-	saves atomic.Int64 // number of commands whose pages are not returned yet
+	saves atomic.Int64 // number of commands that still use their pages
 	mu    sync.Mutex
 	open  map[string]*prefill
 }

@@ -152,7 +152,7 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 }
 
 // Abandon gives up everything that is kept for a request that will not read it: claims on chunks that are here,
-// and offers that were not read, whose senders are notified.
+// and offers that were not read, and notifies the senders of these offers.
 func (r Receiver) Abandon(request string) error { return r.AbandonFor(request, "") }
 
 // AbandonFor abandons the request as Abandon does, and records a reason. The request's sender receives the reason

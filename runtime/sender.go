@@ -59,17 +59,17 @@ func (r PutResult) Returned() <-chan struct{} {
 	return r.lot.Returned()
 }
 
-// nothingLent is a closed channel, for results whose commands use no memory.
+// nothingLent is a closed channel, for the results of commands that use no memory.
 var nothingLent = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// TakeBack ends the offer of a Put whose pages are still lent: no new read of the pages starts, and the Returned
-// channel is closed soon afterwards. Chunks that the receiver has by then stay at the receiver. TakeBack does
-// nothing if the pages are back already, and cannot retract a notification that the proxy has received. It fails
-// if r is of another node.
+// TakeBack ends the offer of a Put while the pages of the Put are still lent: no new read of the pages starts, and
+// the Returned channel is closed soon afterwards. Chunks that the receiver has by then stay at the receiver.
+// TakeBack does nothing if the pages are back already, and cannot retract a notification that the proxy has
+// received. It fails if r is the result of another node.
 func (s Sender) TakeBack(r PutResult) error {
 	if r.lot == nil {
 		return nil
@@ -156,8 +156,9 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 
 func abortOf(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target: t} }
 
-// Put pushes one batch of chunks or, in pull mode, offers the batch, and returns when the batch has ended: the
-// receiver gets no more chunks of the batch after that. Several Puts may run at the same time.
+// Put pushes one batch of chunks or, in pull mode, offers the batch, and returns when the batch has its
+// outcome. After a push the receiver gets no more chunks of the batch; pages that are still lent in pull mode may still
+// be read, until TakeBack or PutResult.Returned. Several Puts may run at the same time.
 //
 // The outcome of a Put and the use of its memory are separate: the pages may still be lent when Put returns, also
 // when Put returns an error. See PutResult.Returned.

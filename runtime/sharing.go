@@ -41,7 +41,7 @@ func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
 // the handle still belong to the engine.
 //
 // More chunks than limits.keys_per_batch are stored in parts; the Count of an error is the number of chunks that
-// were not stored. If directories are notified, a key whose chunk hash has more than 64 bits is Invalid, because
+// were not stored. If directories are notified, a key with a chunk hash of more than 64 bits is Invalid, because
 // directories cannot name such a chunk.
 func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int) error {
 	n := s.node

@@ -52,8 +52,8 @@ func (s Sharing) Keep(ctx context.Context, g SharedGet) (kept int, err error) {
 // batch is scattered. Chunks that are not kept for the request yet are requested from peers first. Fetch returns
 // the number of chunks, from the first key on, that the device code has taken.
 //
-// A chunk that no node has is NotFound, beside the prefix. So is a kept chunk whose lease ended, if its peer no
-// longer has the chunk. A read that fails ends the fetch; then the engine computes the rest.
+// A chunk that no node has is NotFound, beside the prefix. The error is also NotFound if the lease of a kept chunk
+// ended and the peer no longer has the chunk. A read that fails ends the fetch; then the engine computes the rest.
 func (s Sharing) Fetch(ctx context.Context, f SharedFetch) (taken int, err error) {
 	until := s.node.sharedUntil(&f.SharedGet)
 	kept, failed := s.Keep(ctx, f.SharedGet)

@@ -122,7 +122,8 @@ func (r *ticketTable) beginAll(op string, c class, l *lot, n int) error {
 	return nil
 }
 
-// beginFetch begins a command whose chunks e scatters. The command's outcome also ends the calls of e.
+// beginFetch begins a Fetch command, for which e scatters the chunks. The outcome of the command also ends the
+// calls of e.
 func (r *ticketTable) beginFetch(op string, e *scatterer) (*Ticket, error) { return r.add(op, work, e) }
 
 func (r *ticketTable) add(op string, c class, e *scatterer) (*Ticket, error) {
@@ -183,7 +184,7 @@ func (r *ticketTable) next(op string, e *scatterer) *Ticket {
 	return t
 }
 
-// deliver ends a ticket with its outcome. A ticket whose outcome is Held stays in the table until giveBack.
+// deliver ends a ticket with its outcome. If the outcome is Held, the ticket stays in the table until giveBack.
 func (r *ticketTable) deliver(d *effects.Deliver) {
 	r.mu.Lock()
 	t := r.open[d.Ticket]
