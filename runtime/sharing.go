@@ -235,9 +235,9 @@ func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 	return n.checkTold(op, g.Keys)
 }
 
-// Lookup returns the number of chunks, from the first key on, that this node has, and the number of them that one
-// other node has according to the directories. The second number is a hint, which may be out of date. Lookup reads
-// no chunk. Directories look at the first 1,000 chunks only.
+// Lookup returns local, the number of chunks from the first key on that this node has, and remote, the number of
+// chunks from the first key on that a single other node has according to the directories. remote is a hint, which
+// may be out of date. Lookup reads no chunk. Directories look at the first 1,000 chunks only.
 func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, err error) {
 	n := s.node
 	if err := n.wantSharing("lookup"); err != nil {
