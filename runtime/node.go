@@ -20,52 +20,54 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/asynclog"
 )
 
-// bg is for log records, which no caller's context belongs to.
+// bg is the context of log records, because a log record belongs to no caller.
 var bg = context.Background()
 
-// A Node is one running rank: one machine, one loop, one pool of pages. All methods are safe for
-// concurrent use.
+// A Node is one running rank of kvferry: a state machine (fsm/rank), the event loop that steps the machine, and
+// the pool of pages that the machine manages. All methods are safe for concurrent use.
 type Node struct {
 	role         config.Role
 	layout       protocol.Layout
 	pageBytes    uint64
 	pages        uint32
-	share        uint32 // of them, for the engine to reserve
-	poolKey      string // that says how many pages there are
-	inProcess    bool   // all pages have bytes here
-	deviceFrom   uint32 // the number of the first page of a second pool
-	devicePages  uint32 // how many that has
-	addressed    bool   // it has addresses for a device
+	share        uint32 // number of these pages that the engine may reserve
+	poolKey      string // configuration key that sets the number of pages; error texts name it
+	inProcess    bool   // every page has bytes in the memory of this process
+	deviceFrom   uint32 // index of the first page of the second (device) pool
+	devicePages  uint32 // number of pages in the second pool
+	addressed    bool   // the pages have addresses for a device
 	drainTimeout time.Duration
-	cfg          rank.Config // the machine's, as the file has it
+	cfg          rank.Config // configuration of the machine, as read from the file
 	sharedMode   p2p.Mode
-	directories  bool // it asks some who has what
-	layers       int  // of a chunk, each with a page of its own; 0: a page has a whole chunk
+	directories  bool // the node asks directories for the location of chunks
+	layers       int  // layers of a chunk, each in a page of its own; 0: a page holds a whole chunk
 	prefills     *prefills
-	own          *geometry.Geometry // of a pool that is the engine's own; nil: it is not
+	own          *geometry.Geometry // of a pool that is memory of the engine; nil: the pool is the node's
 
-	batch    int // the most chunks of one command
-	keyBytes int // the longest key
+	batch    int // limit of chunks in one command
+	keyBytes int // limit of the length of a key, in bytes
 	log      *slog.Logger
-	lines    *asynclog.Handler // of log, on their way
+	lines    *asynclog.Handler // asynchronous handler behind log
 
-	machine machine // the loop's
+	machine machine // the state machine; only the loop may step it
 	loop    *loop
 	tickets *ticketTable
 	world   *world
 
 	tasks sync.WaitGroup
 
-	beginning chan struct{} // holds a token while a Close begins, which drains; it is also the lock of closing
-	closing   *closing      // nil until then
+	beginning chan struct{} // token held while a Close starts and drains; also guards the field closing
+	closing   *closing      // nil until the first Close has drained the node
 
-	alone   *FailAlone    // nil: it does not
-	failed  chan struct{} // closed when it has, and failure is set
+	alone   *FailAlone    // what to do when the rank fails alone; nil: a panic ends the process
+	failed  chan struct{} // closed after failure is set, when the rank has failed
 	failure *Failure
 }
 
-// Open starts a node and returns when it serves. The context bounds the opening alone; Close ends the
-// node. cfg must have its layout (see config.Config.SetLayout) and is not changed.
+// Open starts a node and returns when the node serves. The context bounds only the opening; Close ends the node.
+// cfg must have its layout (see config.Config.SetLayout), and Open does not change cfg. Open fails if cfg and the
+// options do not fit together, or if a part of the node cannot be opened; then everything that was opened is
+// closed again.
 func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error) {
 	o := options{log: slog.Default()}
 	for _, set := range opts {
@@ -82,7 +84,7 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	if _, err := rand.Read(key[:]); err != nil {
 		return nil, openFailed("randomness for the node's identity", "look at the system's source of it", err)
 	}
-	// Nothing that a node does waits for its log.
+	// The log is asynchronous, so that no work of the node waits for the log.
 	lines := asynclog.New(o.log.Handler())
 	o.log = slog.New(lines)
 	b := building{ctx: ctx, cfg: cfg, options: o, lines: lines, servers: servers, key: key}
@@ -95,7 +97,8 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	return n, nil
 }
 
-// NewSender opens a node that is a sender, or both. Close the node that it belongs to: Sender.Node.
+// NewSender opens a node whose role is sender or both, and returns the sender side of the node. It fails if the
+// role of cfg does not send, and otherwise as Open does. The caller closes the node: Sender.Node().Close.
 func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender, error) {
 	if cfg != nil && !cfg.Role.Sends() {
 		return Sender{}, wrong("open", "pd_role", cfg.Role.String(), "sender", "use NewReceiver, or set pd_role: sender")
@@ -104,7 +107,8 @@ func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender,
 	return Sender{n}, err
 }
 
-// NewReceiver opens a node that is a receiver, or both. Close the node that it belongs to: Receiver.Node.
+// NewReceiver opens a node whose role is receiver or both, and returns the node's receiver side. It fails if the
+// role of cfg does not receive, and otherwise as Open does. The caller closes the node: Receiver.Node().Close.
 func NewReceiver(ctx context.Context, cfg *config.Config, opts ...Option) (Receiver, error) {
 	if cfg != nil && !cfg.Role.Receives() {
 		return Receiver{}, wrong("open", "pd_role", cfg.Role.String(), "receiver", "use NewSender, or set pd_role: receiver")
@@ -113,21 +117,22 @@ func NewReceiver(ctx context.Context, cfg *config.Config, opts ...Option) (Recei
 	return Receiver{n}, err
 }
 
-// Sender is the node's prefill side; a node that has none refuses its commands.
+// Sender returns the prefill side of the node. If the role of the node does not send, the methods of the Sender
+// fail.
 func (n *Node) Sender() Sender { return Sender{n} }
 
-// Receiver is the node's decode side; a node that has none refuses its commands. A node of pd_role both has the two,
-// over one pool; its Close drains them together.
+// Receiver returns the decode side of the node. If the role of the node does not receive, the methods of the
+// Receiver fail. A node of pd_role both has both sides over one pool, and its Close drains both sides together.
 func (n *Node) Receiver() Receiver { return Receiver{n} }
 
-// Node is the node that this side belongs to.
+// Node returns the node that this side belongs to.
 func (s Sender) Node() *Node { return s.node }
 
-// Node is the node that this side belongs to.
+// Node returns the node that this side belongs to.
 func (r Receiver) Node() *Node { return r.node }
 
-// Sides are what the node is: "sender", "receiver" and "sharing" as it is configured, or "blocks" alone where the pool
-// is the engine's own.
+// Sides returns the names of the node's sides: "sender", "receiver" and "sharing" as configured, or only "blocks"
+// if the pool is the memory of the engine.
 func (n *Node) Sides() []string {
 	if n.own != nil {
 		return []string{"blocks"}
@@ -145,34 +150,34 @@ func (n *Node) Sides() []string {
 	return sides
 }
 
-// Layout is what a page holds: one full chunk, or with use_layerwise one layer of it. PageBytes is its size.
+// Layout returns the layout of a page: a page holds one full chunk, or with use_layerwise one layer of a chunk.
+// PageBytes returns the size of a page.
 func (n *Node) Layout() protocol.Layout { return n.layout }
 
-// PageBytes is the size of a page.
+// PageBytes returns the size of a page in bytes.
 func (n *Node) PageBytes() int { return int(n.pageBytes) }
 
-// Incarnation is the identity of this life of the node.
+// Incarnation returns the identity of this run of the node.
 func (n *Node) Incarnation() effects.Incarnation { return n.machine.Incarnation() }
 
-// Stats counts what the machine holds, between two of its steps. After Close, and of a rank that has failed, it is
-// zero.
+// Stats returns the machine's counts of its current contents, taken between two steps of the machine. After Close,
+// and for a rank that has failed, Stats returns zeros.
 func (n *Node) Stats() (s rank.Stats) {
 	n.loop.call(func() { s = n.machine.Stats() })
 	return s
 }
 
-// Counts is how often each kind of fact was observed since Open.
+// Counts returns, for each kind of fact, how often the node has observed that kind since Open.
 func (n *Node) Counts() []Count { return n.world.facts.all() }
 
-// LinesDropped is how many lines of the log were dropped since Open, because it took them too slowly. The log says so,
-// too, as soon as
-// it takes lines again.
+// LinesDropped returns the number of log lines that were dropped since Open because the log handler took lines too
+// slowly. The node also writes a line about the loss to the log, as soon as the handler takes lines again.
 func (n *Node) LinesDropped() uint64 { return n.lines.Dropped() }
 
-// flushPatience is how long the last lines of a node's log may take to be written.
+// flushPatience bounds the time to write the last lines of a node's log.
 const flushPatience = time.Second
 
-// Servers are the channels that the node serves, with the ports really bound.
+// Servers returns the control channels that the node serves, with the ports that are really bound.
 func (n *Node) Servers() []control.Server { return n.world.control.Servers() }
 
 func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, error) {
@@ -184,17 +189,18 @@ func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, er
 	return t, nil
 }
 
-// Close ends the node: it drains within pd_shutdown_timeout_sec (or the context's deadline, whichever
-// is sooner), then closes sockets and planes and unmaps the pool. With pages in the engine's hands it
-// closes nothing and returns an error that counts their handles; release them and call it again.
+// Close ends the node. It drains the node within pd_shutdown_timeout_sec (or until the deadline of ctx, whichever
+// is sooner), then closes sockets and planes, and unmaps the pool. If the engine still has page handles, Close
+// closes nothing and returns an error that counts the handles; the caller releases them and calls Close again.
 //
-// From there on the node ends, whatever becomes of the context. If that is over first, Close says Expired and what has
-// not ended
-// yet; that goes on by itself, and the pool is unmapped when nothing is at it any more. Close may be called again, from
-// anywhere,
-// and waits for the same end; where memory could not be given back it tries once more. Nil says that all of it is gone.
+// After the drain the node is taken down whatever becomes of ctx. If ctx ends first, Close returns an Expired
+// error that lists the parts that have not ended yet. The shutdown continues in the background, and the pool is
+// unmapped when nothing uses the pool any more. Close may be called again, from any goroutine, and then waits for
+// the same shutdown; if some memory could not be given back, Close tries again. A nil error says that all parts of
+// the node are gone.
 //
-// Of a rank that has failed alone it waits for the end of everything but the memory, which stays, and says Failed.
+// If the rank has failed alone (see FailAlone), Close waits for the end of everything except the memory, which
+// stays mapped, and returns a Failed error.
 func (n *Node) Close(ctx context.Context) error {
 	c, drained, err := n.begin(ctx)
 	if err != nil {
@@ -203,10 +209,12 @@ func (n *Node) Close(ctx context.Context) error {
 	return errors.Join(drained, c.wait(ctx, n, n.drainTimeout))
 }
 
-// begin drains the node and begins to take it down, once.
+// begin drains the node and starts to take the node down; later calls return the same closing. refused is the
+// error of a Close that starts nothing: another Close still drains the node when ctx ends, or page handles are
+// out.
 func (n *Node) begin(ctx context.Context) (c *closing, drained, refused error) {
 	select {
-	case n.beginning <- struct{}{}: // Also where ctx has ended.
+	case n.beginning <- struct{}{}: // Without looking at ctx: an ended ctx may also take the token.
 	default:
 		select {
 		case n.beginning <- struct{}{}:
@@ -218,10 +226,11 @@ func (n *Node) begin(ctx context.Context) (c *closing, drained, refused error) {
 	defer func() { <-n.beginning }()
 	if n.closing == nil {
 		if _, drained = n.Drain(ctx); n.tickets.hasFallen() {
-			drained = nil // wait says it.
+			drained = nil // closing.wait reports the failure.
 		}
-		// What waited has been answered, so what the machine still counts is the engine's. Its word is better
-		// than a count of our own: a handle is made a moment after the machine gave the pages.
+		// The drain has answered every waiting command, so the pages that the machine still counts belong to the
+		// engine. The machine's count is used because a count of handles would be late: a handle is made a moment
+		// after the machine granted its pages.
 		if s := n.Stats(); s.Reserves+s.Gets > 0 {
 			return nil, nil, &Error{Op: "close", Code: effects.Invalid, Count: s.Reserves + s.Gets,
 				Remedy: fmt.Sprintf("%d page handles are out; release them and close again", s.Reserves+s.Gets)}

@@ -22,9 +22,9 @@ type options struct {
 	planes  []namedPlane
 	device  device.Opener
 	log     *slog.Logger
-	gateway Gateway    // nil: there is none
-	alone   *FailAlone // nil: a panic goes on
-	watch   *watched   // nil: nobody does
+	gateway Gateway    // nil: there is no gateway
+	alone   *FailAlone // nil: a panic of the machine ends the process
+	watch   *watched   // nil: nothing watches the machine
 
 	attachable bool
 }
@@ -34,44 +34,49 @@ type namedPlane struct {
 	open plane.Opener
 }
 
-// WithControl says how messages travel. There is exactly one control transport.
+// WithControl sets the transport of control messages. A node needs exactly one control transport.
 func WithControl(open control.Opener) Option { return func(o *options) { o.control = open } }
 
-// WithPlane adds a way for pages to travel; the first that both ends have is used. The configuration's
-// transfer_channel leaves only the plane it names.
+// WithPlane adds a data plane, which moves the bytes of pages. Planes are preferred in the order in which they are
+// added: a transfer uses the first plane that both ends have. If the configuration's transfer_channel names a
+// plane, only that plane is kept.
 func WithPlane(name string, open plane.Opener) Option {
 	return func(o *options) { o.planes = append(o.planes, namedPlane{name, open}) }
 }
 
-// A Gateway leads to peers that are no nodes: it stands before the control transport, and is a data plane of its own.
-// runtime/gateway has that to engines of vLLM.
+// A Gateway connects the node with peers that are not kvferry nodes. It wraps the control transport and is a data
+// plane itself. Package runtime/gateway provides the gateway to vLLM engines.
 type Gateway interface {
-	Name() string // of the data plane
+	Name() string // name of the data plane
 	Control(inner control.Opener) control.Opener
 	Open(ctx context.Context, env plane.Env) (plane.Plane, error)
 }
 
-// WithGateway adds a gateway. It belongs to the node, which closes it. The node registers blocks, over leased planes.
+// WithGateway adds a gateway. The node owns the gateway and closes it. A gateway needs a node that registers
+// blocks over leased planes.
 func WithGateway(g Gateway) Option { return func(o *options) { o.gateway = g } }
 
-// WithDevice gives the node memory of an accelerator. Its planes are leased ones, all of them.
+// WithDevice gives the node memory of an accelerator. All planes of such a node are leased planes.
 func WithDevice(open device.Opener) Option { return func(o *options) { o.device = open } }
 
-// WithAttachable lets an engine in a process of its own work in the node's memory: see Node.Mapping. Who is given that
-// file may store into every page at any time, and give the memory behind pages back to the system: it is trusted with
-// chunks as an engine in this process is. It cannot change the pool's size, nor anything by which the node and its
-// peers know whose a page is and which chunk it has. Peers on this host are handed no file that they could map
-// writable. That is no wall against a process of the same user that means harm: it may debug this one.
+// WithAttachable lets an engine in another process work in the node's memory: see Node.Mapping. A process that is
+// given that file may store into every page at any time, and may give the memory behind pages back to the system,
+// so the process must be trusted with chunks as much as an engine in this process. The process cannot change the
+// size of the pool, nor the records from which the node and its peers know the owner and the chunk of a page.
+// Peers on this host never get a file that they could map writable. None of this stops a hostile process of the
+// same user, because such a process may debug this one.
 func WithAttachable() Option { return func(o *options) { o.attachable = true } }
 
-// WithRank says which tensor-parallel rank of the configuration this node is; 0 without it.
+// WithRank sets the tensor-parallel rank of the configuration that this node is. The default is 0.
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }
 
-// WithLogger says where the node logs; slog.Default without it. Its handler is called by one goroutine, which nothing
-// waits for: a log that blocks loses lines (Node.LinesDropped), and Close gives it one second.
+// WithLogger sets the logger of the node. The default is slog.Default. One goroutine calls the logger's handler,
+// and no work waits for that goroutine: a handler that blocks loses lines (Node.LinesDropped), and Close gives the
+// handler one second for the last lines.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// check says what cannot work, before anything is opened.
+// check returns an error for options and a configuration that cannot work together, before anything is opened. It
+// also removes the planes that transfer_channel excludes, and installs the gateway.
 func (o *options) check(cfg *config.Config) error {
 	switch {
 	case cfg == nil:

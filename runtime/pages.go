@@ -11,23 +11,23 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// Pages is memory of the pool that the holder of the handle may use until Release. It is safe for
-// concurrent use; what goroutines do to the bytes is theirs to order.
+// Pages is a handle of pages of the pool. The holder of the handle may use the pages until Release. The handle is
+// safe for concurrent use; the holder must order the accesses of its own goroutines to the bytes.
 type Pages struct {
 	node  *Node
 	pages []effects.Page // immutable
-	own   bool           // of a Reserve: their bytes are the holder's to change
+	own   bool           // the pages are from a Reserve, so that the holder may change their bytes
 
 	mu       sync.Mutex
-	borrowed []*lot // puts whose memory may still be read
+	borrowed []*lot // lots of commands whose data movement may still use the pages
 	released bool
-	shared   int                   // parts that are shared
-	given    []bool                // pages that are the cache's; nil: none
-	releases []effects.CommandBody // what gives them back
-	layers   struct {              // which chunks of which prefill they are for
+	shared   int                   // number of parts that are shared (Sharing.Share)
+	given    []bool                // by page: the page now belongs to the cache (Sharing.Store); nil: no page does
+	releases []effects.CommandBody // commands that give the pages back to the machine
+	layers   struct {              // the layerwise prefill whose chunks the pages hold
 		of    *prefill
 		epoch int
-		first int
+		first int // index of the first chunk in the handle
 	}
 }
 
@@ -35,7 +35,7 @@ func (n *Node) newPages(pages []effects.Page, releases ...effects.CommandBody) *
 	return &Pages{node: n, releases: releases, pages: pages}
 }
 
-// Len is the number of pages; 0 of nil.
+// Len returns the number of pages. The length of a nil handle is 0.
 func (p *Pages) Len() int {
 	if p == nil {
 		return 0
@@ -43,10 +43,9 @@ func (p *Pages) Len() int {
 	return len(p.pages)
 }
 
-// Host returns the bytes of page i: the whole page after a Reserve, the valid bytes of the chunk after
-// a Get (which are only to be read). The slice is valid until Release; from then on Host refuses. Pages in the memory
-// of a
-// device it refuses as Unsupported: see Device.
+// Host returns the bytes of page i: the whole page after a Reserve, and the valid bytes of the chunk after a Get.
+// The bytes of a Get must only be read. The slice is valid until Release; after Release, Host fails. For pages in
+// the memory of a device, Host fails as Unsupported: use Device.
 func (p *Pages) Host(i int) ([]byte, error) {
 	page, err := p.page("host", i)
 	if err != nil {
@@ -60,12 +59,12 @@ func (p *Pages) Host(i int) ([]byte, error) {
 			Remedy: "the page is in the memory of a device, whose addresses mean nothing here; use Device"}
 }
 
-// A DevicePage is where the bytes of a page are for the device that the pool belongs to.
+// A DevicePage is the address and the length of a page in the memory of the device that the pool belongs to.
 type DevicePage = device.Page
 
-// Device returns where page i is, like Host. What the engine's kernels store there must have ended, by the engine's own
-// synchronisation,
-// before the page is put; and what they read, before it is released. Without a device it refuses as Unsupported.
+// Device returns the device address of page i, and otherwise behaves like Host. The engine must synchronise with
+// its own kernels: a kernel that stores to the page must have ended before the page is put, and a kernel that
+// reads the page must have ended before the page is released. Without a device, Device fails as Unsupported.
 func (p *Pages) Device(i int) (DevicePage, error) {
 	page, err := p.page("device", i)
 	if err != nil {
@@ -79,8 +78,9 @@ func (p *Pages) Device(i int) (DevicePage, error) {
 			Remedy: "the pool is memory of this process; use Host, or pd_buffer_device: npu"}
 }
 
-// At returns where page i is for a process that has mapped Node.Mapping: its index there, and of how many bytes, like
-// Host. A node without a Mapping refuses it as Unsupported.
+// At returns the location of page i for a process that has mapped Node.Mapping: the index of the page in the
+// mapping, and the number of its valid bytes, as Host would return. A node without a Mapping refuses At as
+// Unsupported.
 func (p *Pages) At(i int) (index, bytes uint32, err error) {
 	const op = "at"
 	page, err := p.page(op, i)
@@ -109,7 +109,8 @@ func (p *Pages) page(op string, i int) (effects.Page, error) {
 	return p.pages[i], nil
 }
 
-// give has the cache take pages, which then are none of the handle's.
+// give runs take, which passes count pages from first on to the cache. If take succeeds, the pages do not belong
+// to the handle any more. give fails if the handle is released, if a page was stored already, or if take fails.
 func (p *Pages) give(op string, first, count int, take func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,20 +132,22 @@ func (p *Pages) give(op string, first, count int, take func() error) error {
 	return nil
 }
 
-// keeps says so, too.
+// keeps reports what has reports, and takes the lock of the handle.
 func (p *Pages) keeps(first, count int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.has(first, count)
 }
 
-// has says whether none of these pages is the cache's.
+// has reports whether none of the count pages from first on belongs to the cache. The caller holds p.mu.
 func (p *Pages) has(first, count int) bool {
 	return p.given == nil || !slices.Contains(p.given[first:first+count], true)
 }
 
-// lend starts commands that read these pages, and notes their lot; it refuses after Release. The
-// handle stays locked meanwhile, so that no Release comes between the two.
+// lend calls start, which starts commands that use these pages, and records their lot. lend fails after Release.
+// The handle stays locked during start, so that no Release can run between the start and the record.
+//
+// Invariant: a page is not given back to the machine while a recorded lot is not returned (M1).
 func (p *Pages) lend(op string, start func() (*lot, error)) (*lot, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,14 +162,16 @@ func (p *Pages) lend(op string, start func() (*lot, error)) (*lot, error) {
 	return l, nil
 }
 
-// Release gives the pages back. It first waits until no Put uses them: bounded, because every Put has a deadline and
-// every plane a bound on what follows it; pages that are lent to a receiver come back by pd_pull_pending_ttl at the
-// latest. The context bounds only that wait; when it ends first, the pages are given back in the background and
-// Release says so. A second Release is an error. Pages of a rank that has failed are never given back: Release says
-// Failed at once, and their bytes stay where they are.
+// Release gives the pages back. It first waits until no Put uses the pages. That wait is bounded, because every
+// Put has a deadline and every plane bounds the time after the deadline; pages that are lent to a receiver come
+// back at the latest after pd_pull_pending_ttl. The context bounds only that wait: if the context ends first, the
+// pages are given back in the background, and Release returns an error that says so. A second Release is an error,
+// and so is a Release of pages that are still shared. Release of a nil handle does nothing. Pages of a rank that
+// has failed are never given back: Release fails as Failed at once, and the bytes of the pages stay where they
+// are.
 func (p *Pages) Release(ctx context.Context) error {
 	if p == nil {
-		return nil // So that it may be deferred before the error is looked at.
+		return nil // So that a caller may defer Release before it checks the error.
 	}
 	p.mu.Lock()
 	if p.shared > 0 {
@@ -178,7 +183,7 @@ func (p *Pages) Release(ctx context.Context) error {
 	p.released = true
 	p.mu.Unlock()
 	if len(p.pages) == 0 {
-		return nil // Nothing was given: a Get without a hit.
+		return nil // The handle has no pages, as after a Get without a hit.
 	}
 	if again {
 		return &Error{Op: "release", Code: effects.NotFound, Stage: effects.StageCommand, Field: "the handle",
@@ -186,7 +191,7 @@ func (p *Pages) Release(ctx context.Context) error {
 	}
 	for i, t := range borrowed {
 		if t.isReturned() {
-			continue // Also when ctx has ended: there is nothing to wait for.
+			continue // Even if ctx has ended, because there is nothing to wait for.
 		}
 		select {
 		case <-t.Returned():
@@ -212,11 +217,12 @@ func (p *Pages) Release(ctx context.Context) error {
 	if CodeOf(err) == effects.TooMany {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.released = false // Nothing happened; the holder may try again.
+		p.released = false // The machine took no command, so the holder may try again.
 	}
 	return err
 }
 
+// giveBack sends the commands that give the pages back, and waits for their outcomes. It returns the first error.
 func (p *Pages) giveBack() error {
 	p.node.loop.mailbox.Hold()
 	l, err := p.node.submitAll("release", ending, p.releases, func([]*Ticket) {})
@@ -232,7 +238,8 @@ func (p *Pages) giveBack() error {
 	return err
 }
 
-// discard gives back pages that nobody will have a handle of, if not now then as soon as there is room for the command.
+// discard gives back pages for which no caller gets a handle. If the ticket table is full, discard continues in
+// the background until there is room for the command.
 func (p *Pages) discard() {
 	if len(p.pages) == 0 || CodeOf(p.giveBack()) != effects.TooMany {
 		return
@@ -240,7 +247,7 @@ func (p *Pages) discard() {
 	p.node.tasks.Go(func() { _ = p.insist() })
 }
 
-// insist gives back pages as soon as there is room for the command.
+// insist retries giveBack until there is room for the command, and returns the outcome.
 func (p *Pages) insist() error {
 	pause := time.NewTicker(discardEvery)
 	defer pause.Stop()
@@ -252,5 +259,5 @@ func (p *Pages) insist() error {
 	}
 }
 
-// discardEvery is how often that is tried again.
+// discardEvery is the interval between two attempts of insist.
 const discardEvery = 10 * time.Millisecond

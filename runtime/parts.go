@@ -8,12 +8,12 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A machine takes commands of up to limits.keys_per_batch chunks, so that its steps stay short. A call that asks for
-// more is several of them. Reserve and Put give all of theirs at once and in order, with nothing between them: they
-// wait in the machine's queues as one would. Get, Contains and Fetch give one after the other, as the first that falls
-// short ends them.
-
-// cut gives the runs of n things of which each part has up to most.
+// The machine takes commands of up to limits.keys_per_batch chunks, so that its steps stay short. A call with more
+// chunks becomes several commands. Reserve and Put submit all their commands at once and in order, with no other
+// command in between, so that the commands wait in the machine's queues like a single command. Get, Contains and
+// Fetch submit their commands one after the other, because the first command that falls short ends the call.
+//
+// cut splits n items into parts of at most most items, and returns the bounds of each part.
 func cut(n, most int) (runs [][2]int) {
 	for from := 0; from < n; from += most {
 		runs = append(runs, [2]int{from, min(from+most, n)})
@@ -21,21 +21,21 @@ func cut(n, most int) (runs [][2]int) {
 	return runs
 }
 
-// A lot is the commands that one call became.
+// A lot is the set of commands that one call became.
 type lot struct {
 	node     *Node
 	tickets  []*Ticket
-	left     atomic.Int64  // whose memory is not back
-	returned chan struct{} // closed when all of it is
-	over     func()        // is told then, by whom must not be held up; nil: nobody
+	left     atomic.Int64  // number of commands that still use their memory
+	returned chan struct{} // closed when the memory of all commands is returned
+	over     func()        // called then; must not block; nil: not called
 }
 
-// Returned is closed when the memory of all commands is back.
+// Returned returns a channel that is closed when the memory of all commands is returned.
 func (l *lot) Returned() <-chan struct{} { return l.returned }
 
 func (l *lot) isReturned() bool { return l.left.Load() == 0 }
 
-// back notes that the memory of one more command is.
+// back records that the memory of one more command is returned.
 func (l *lot) back() {
 	if l.left.Add(-1) == 0 {
 		close(l.returned)
@@ -45,8 +45,8 @@ func (l *lot) back() {
 	}
 }
 
-// submitAll gives the machine commands that belong together, all or none, and nothing else between them. link is told
-// their tickets before that.
+// submitAll submits commands that belong together: all of them or none, with no other command in between. It calls
+// link with the tickets before the machine gets the commands. It fails if the ticket table refuses the commands.
 func (n *Node) submitAll(op string, c class, bodies []effects.CommandBody, link func([]*Ticket)) (*lot, error) {
 	l := &lot{node: n, returned: make(chan struct{})}
 	l.left.Store(int64(len(bodies)))
@@ -62,7 +62,8 @@ func (n *Node) submitAll(op string, c class, bodies []effects.CommandBody, link 
 	return l, nil
 }
 
-// awaitAll waits for the outcomes of all commands. A context that ends first has those that are open taken back.
+// awaitAll waits for the outcomes of all commands of a lot and returns them. If the context is cancelled first,
+// the commands that are still open are aborted.
 func (n *Node) awaitAll(ctx context.Context, l *lot, abort func(effects.Ticket) effects.CommandBody) []Outcome {
 	outs := make([]Outcome, len(l.tickets))
 	for i, t := range l.tickets {
@@ -75,7 +76,8 @@ func (n *Node) awaitAll(ctx context.Context, l *lot, abort func(effects.Ticket) 
 			outs[i] = <-t.Done()
 			continue
 		}
-		// From the last one on: one that is taken back frees no memory that a later one would begin with.
+		// Abort from the last command backwards, so that memory that an aborted command frees does not start a
+		// later command of the same lot.
 		for _, open := range slices.Backward(l.tickets[i:]) {
 			if a, err := n.submit("abort", ending, abort(open.id)); err == nil {
 				<-a.Done()

@@ -15,37 +15,47 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// Prefill is a request whose chunks a sender pushes layer by layer, while they are computed (use_layerwise).
+// Prefill describes a request whose chunks a sender pushes layer by layer, while the engine computes them
+// (use_layerwise).
+//
+// Example of a request with two chunks and two layers: BeginPrefill starts the handshake with the peer. The engine
+// computes layer 0 and calls SaveLayer for it, and the layer's bytes are sent while the engine computes layer 1.
+// After SaveLayer of layer 1, FinishPrefill sends the rest and returns when the peer has both chunks whole.
 type Prefill struct {
-	// Peer is where they go; without a host nowhere: then nothing of it is sent, and no page is kept.
+	// Peer is the receiver of the chunks. Without a host the request has no receiver: no chunk is sent, and no
+	// page is kept.
 	Peer    Peer
 	Request string // the proxy's id of the request
-	// Keys are those of whole chunks, from the first token of the request on. The last may be of less than a chunk.
+	// Keys are the keys of the whole chunks, from the first token of the request on. The last key may be of a
+	// partial chunk.
 	Keys []string
-	// Skip is how many tokens at its beginning are there already, or nobody's wish: whole chunks of them are never sent.
+	// Skip is the number of tokens at the beginning that the receiver already has or does not want. Chunks that
+	// lie completely within these tokens are never sent.
 	Skip int
-	// LayerTime is what one layer of all its chunks takes to compute, 0 if that is not known: by that and
-	// layerwise.link_bytes it is decided whether the request goes layer by layer, or as a whole when it is finished.
+	// LayerTime is the time to compute one layer of all chunks, or 0 if it is not known. From LayerTime and
+	// layerwise.link_bytes the node decides whether the request is sent layer by layer, or as a whole when it is
+	// finished.
 	LayerTime time.Duration
 }
 
-// BeginPrefill begins with a request. The handshake with its peer runs beside the first layers. Each request that was
-// begun is finished or dropped; one of which nothing is saved for layerwise.run_ttl is forgotten, and another may have
-// its name then: [Sender.StartPrefill] returns one that is not meant by that.
+// BeginPrefill begins a request. The handshake with its peer runs beside the first layers. The caller must finish
+// or drop each request that it began. If nothing of a request is saved for layerwise.run_ttl, the node forgets the
+// request, and another request may then use its name; a [Sender.StartPrefill] handle is never confused with such
+// another request.
 func (s Sender) BeginPrefill(p Prefill) error {
 	_, err := s.StartPrefill(p)
 	return err
 }
 
-// A Prefilling is a request that was begun, for whom its name does not do. Its methods are those of [Sender] of these
-// names. They never mean another request of the same name: when its own is forgotten they are NotFound, at the latest
-// Finish is.
+// A Prefilling is a handle of a request that was begun, for callers for which the name of the request is not
+// precise enough. Its methods are the methods of [Sender] with these names. They never act on another request of
+// the same name: if the handle's own request is forgotten, they fail as NotFound, at the latest Finish does.
 type Prefilling struct {
 	node *Node
 	of   *prefill
 }
 
-// StartPrefill is BeginPrefill, and returns what was begun.
+// StartPrefill begins a request as BeginPrefill does, and returns a handle of the request.
 func (s Sender) StartPrefill(p Prefill) (*Prefilling, error) {
 	n := s.node
 	if err := n.checkPrefill(&p); err != nil {
@@ -64,7 +74,7 @@ func (s Sender) StartPrefill(p Prefill) (*Prefilling, error) {
 	if err != nil {
 		return nil, err
 	}
-	if out := <-t.Done(); out.Code != effects.OK { // Answered by the step that takes it.
+	if out := <-t.Done(); out.Code != effects.OK { // The machine answers in the step that takes the command.
 		return nil, (&Error{Op: "begin prefill", Code: out.Code}).because(out.Why)
 	}
 	r.run = t.id
@@ -72,24 +82,26 @@ func (s Sender) StartPrefill(p Prefill) (*Prefilling, error) {
 	return &Prefilling{n, r}, nil
 }
 
-// SaveLayer says that one layer of the first tokensDone tokens of a request is computed, and lies in p: what became
-// whole chunks of it since the last SaveLayer of that layer goes now, each once. It returns at once.
+// SaveLayer reports that one layer of the first tokensDone tokens of a request is computed, and lies in p. The
+// chunks that became whole since the last SaveLayer of that layer are sent now, each once. SaveLayer returns at
+// once.
 //
-// p is a handle of Reserve with a page for each layer of each of its chunks: of the i-th chunk, layer is in page
-// i*Layers+layer, as in what [Receiver.Get] gives. Its first chunk is the first that had not been saved of the layer
-// for which it was first given: so it may be one handle for the whole request, or one for each step of a chunked
-// prefill. Tokens behind the last whole chunk stay the engine's business until [Sender.FinishPrefill], which takes
-// them from the last handle that was given. p may be nil where no chunk became whole.
+// p is a handle of Reserve with one page for each layer of each of its chunks: of the i-th chunk, layer is in page
+// i*Layers+layer, as in the handle that [Receiver.Get] returns. The first chunk of p is the first chunk that was
+// not yet saved of the layer for which p was first given. So p may be one handle for the whole request, or one
+// handle for each step of a chunked prefill. Tokens after the last whole chunk stay with the engine until
+// [Sender.FinishPrefill], which takes them from the last handle that was given. p may be nil if no chunk became
+// whole.
 //
-// It never waits: not for the peer, nor the network, nor the event loop. What it costs is some checks, short locks and
-// one event put into a queue, in any state of the node. The queue is bounded: beyond layerwise.saves calls whose pages
-// are not back it is TooMany, nothing has happened, and the same call may come again. So it may be called where nothing
-// must block, such as by the callback behind a stream's event, which is how an engine on a device says that a layer's
-// bytes are final.
+// SaveLayer never waits for the peer, the network or the event loop. In any state of the node its cost is some
+// checks, short locks and one event put into a queue. The queue is bounded: if more than layerwise.saves calls
+// have pages that are not returned yet, SaveLayer fails as TooMany without any effect, and the caller may repeat
+// the call. So SaveLayer may be called where blocking is forbidden, for example in the callback behind a stream's
+// event, by which an engine on a device learns that the bytes of a layer are final.
 //
-// The bytes must not be written until the pages are back: Pages.AwaitReturn, or Release. What went wrong with the
-// request is the error of a later call, at the latest of FinishPrefill, and then that of all of them: the prefill goes
-// on, or is dropped, and FinishPrefill tells the proxy what is missing.
+// The bytes must not be written until the pages are returned: see Pages.AwaitReturn and Release. A failure of the
+// request is the error of a later call, at the latest of FinishPrefill, and then of all further calls. The engine
+// may continue the prefill or drop it; FinishPrefill notifies the proxy of the missing chunks.
 func (s Sender) SaveLayer(request string, layer, tokensDone int, p *Pages) error {
 	r, err := s.node.prefillOf("save layer", request)
 	if err != nil {
@@ -98,7 +110,7 @@ func (s Sender) SaveLayer(request string, layer, tokensDone int, p *Pages) error
 	return (&Prefilling{s.node, r}).SaveLayer(layer, tokensDone, p)
 }
 
-// SaveLayer is [Sender.SaveLayer].
+// SaveLayer does what [Sender.SaveLayer] does.
 func (x *Prefilling) SaveLayer(layer, tokensDone int, p *Pages) error {
 	const op = "save layer"
 	n, r := x.node, x.of
@@ -130,7 +142,7 @@ func (x *Prefilling) SaveLayer(layer, tokensDone int, p *Pages) error {
 	return nil
 }
 
-// save hands the new whole chunks of a layer over.
+// save submits the new whole chunks of a layer. The caller holds r.mu.
 func (n *Node) save(op string, r *prefill, layer, tokensDone int, p *Pages, first int) error {
 	from, whole := r.saved[layer], tokensDone/int(n.layout.Tokens())
 	if has := first + p.Len()/n.layers; p == nil || from < first || whole > has {
@@ -167,9 +179,10 @@ func (n *Node) save(op string, r *prefill, layer, tokensDone int, p *Pages, firs
 	return nil
 }
 
-// PreemptPrefill says that a request has lost what was computed of it, and will be computed again from Skip on: its
-// SaveLayers begin anew, and so do handles. What is whole at the peer stays and does not go again; all else does. What
-// is in flight is stopped, and its pages come back as Pages.AwaitReturn says.
+// PreemptPrefill reports that a request has lost its computed state and will be computed again from Skip on.
+// SaveLayer starts again for each layer, and so do handles. Chunks that are whole at the peer stay there and are
+// not sent again; all other chunks are. Data in flight is stopped, and its pages are returned as Pages.AwaitReturn
+// describes.
 func (s Sender) PreemptPrefill(request string) error {
 	r, err := s.node.prefillOf("preempt prefill", request)
 	if err != nil {
@@ -178,12 +191,13 @@ func (s Sender) PreemptPrefill(request string) error {
 	return (&Prefilling{s.node, r}).Preempt()
 }
 
-// Preempt is [Sender.PreemptPrefill].
+// Preempt does what [Sender.PreemptPrefill] does.
 func (x *Prefilling) Preempt() error {
 	const op = "preempt prefill"
 	n, r := x.node, x.of
 	r.mu.Lock()
-	t, err := func() (*Ticket, error) { // So that no SaveLayer waits for the outcome.
+	// The function releases the lock before the outcome is awaited, so that no SaveLayer waits for the outcome.
+	t, err := func() (*Ticket, error) {
 		defer r.mu.Unlock()
 		if err := r.usable(op); err != nil {
 			return nil, err
@@ -203,13 +217,13 @@ func (x *Prefilling) Preempt() error {
 	return nil
 }
 
-// FinishPrefill says that every layer was saved of all tokens, sends what they are beyond whole chunks, all layers of
-// it at once, and returns when the request has ended: the peer has every chunk whole, or the error says why not. Then
-// the proxy is told, once. The request is over with that, whatever the outcome, but for an error that is Invalid: then
-// nothing has happened.
+// FinishPrefill reports that every layer was saved of all tokens. It sends the tokens after the last whole chunk,
+// all layers at once, and returns when the request has ended: the peer has every chunk whole, or the error says
+// why not. Then the proxy is notified, once. The request is over after that, whatever the outcome, unless the
+// error is Invalid: an Invalid call has no effect.
 //
-// The result counts chunks: Skipped are those of a request that goes nowhere. Its Returned is of the last tokens'
-// pages; Pages.Release waits for all.
+// The result counts chunks: Skipped are the chunks of a request without a receiver. Returned of the result covers
+// the pages of the last partial chunk only; Pages.Release waits for all pages.
 func (s Sender) FinishPrefill(ctx context.Context, request string) (PutResult, error) {
 	r, err := s.node.prefillOf("finish prefill", request)
 	if err != nil {
@@ -218,7 +232,7 @@ func (s Sender) FinishPrefill(ctx context.Context, request string) (PutResult, e
 	return (&Prefilling{s.node, r}).Finish(ctx)
 }
 
-// Finish is [Sender.FinishPrefill].
+// Finish does what [Sender.FinishPrefill] does.
 func (x *Prefilling) Finish(ctx context.Context) (PutResult, error) {
 	const op = "finish prefill"
 	n, r := x.node, x.of
@@ -230,7 +244,7 @@ func (x *Prefilling) Finish(ctx context.Context) (PutResult, error) {
 		return PutResult{}, err
 	}
 	out := n.awaitAll(ctx, begun, abortOf)[0]
-	if out.Code == effects.Invalid { // It was not begun with.
+	if out.Code == effects.Invalid { // The machine did not start the command.
 		r.mu.Lock()
 		r.finishing = false
 		r.mu.Unlock()
@@ -245,7 +259,7 @@ func (x *Prefilling) Finish(ctx context.Context) (PutResult, error) {
 	return res, nil
 }
 
-// finish hands a Finish over, and says of how many chunks.
+// finish submits a Finish command, and returns its lot and the number of chunks that it covers.
 func (n *Node) finish(ctx context.Context, op string, r *prefill) (begun *lot, total int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,11 +270,11 @@ func (n *Node) finish(ctx context.Context, op string, r *prefill) (begun *lot, t
 	tokens, size := slices.Max(r.tokens), int(n.layout.Tokens())
 	whole, rest := max(r.base, tokens/size), tokens%size
 	if tokens/size < r.base {
-		rest = 0 // All of it was there before.
+		rest = 0 // The receiver already had all of the request.
 	}
 	body := &layerwise.Finish{Request: r.id, Run: r.run, Tokens: uint32(tokens),
 		Patience: patienceOf(ctx, 0, n.cfg.PutTimeout)}
-	if r.failed != nil { // It has no need of more, and ends as it failed.
+	if r.failed != nil { // The request needs no more data, and ends with the error of its failure.
 		rest, body.Tokens = 0, uint32(tokens/size*size)
 	} else if layer := slices.IndexFunc(r.tokens, func(t int) bool { return t != tokens }); layer >= 0 {
 		return nil, 0, wrong(op, "layer "+strconv.Itoa(layer), strconv.Itoa(r.tokens[layer])+" tokens saved",
@@ -278,7 +292,7 @@ func (n *Node) finish(ctx context.Context, op string, r *prefill) (begun *lot, t
 	return begun, total, err
 }
 
-// finishTail hands a Finish over with what is less than a chunk.
+// finishTail submits a Finish command together with the pages of the last, partial chunk.
 func (n *Node) finishTail(op string, r *prefill, body *layerwise.Finish, chunk, rest int) (*lot, error) {
 	p := r.last
 	if p == nil || chunk < r.first || (chunk-r.first+1)*n.layers > p.Len() {
@@ -294,7 +308,7 @@ func (n *Node) finishTail(op string, r *prefill, body *layerwise.Finish, chunk, 
 	return p.lend(op, func() (*lot, error) { return n.prefills.submit(n, op, []effects.CommandBody{body}) })
 }
 
-// finishNowhere ends a request of which nothing goes.
+// finishNowhere ends a request without a receiver.
 func (n *Node) finishNowhere(op string, r *prefill) (PutResult, error) {
 	r.mu.Lock()
 	tokens, size := slices.Max(r.tokens), int(n.layout.Tokens())
@@ -302,8 +316,8 @@ func (n *Node) finishNowhere(op string, r *prefill) (PutResult, error) {
 	return PutResult{Skipped: max(0, (tokens+size-1)/size-r.base)}, n.drop(op, r)
 }
 
-// DropPrefill ends a request of which nothing more is to go. The proxy is not told, and the peer forgets what was not
-// whole there. Its pages come back as Pages.AwaitReturn says.
+// DropPrefill ends a request of which nothing more is to be sent. The proxy is not notified, and the peer drops
+// the chunks that are not whole there. The pages of the request are returned as Pages.AwaitReturn describes.
 func (s Sender) DropPrefill(request string) error {
 	r, err := s.node.prefillOf("drop prefill", request)
 	if err != nil {
@@ -312,7 +326,7 @@ func (s Sender) DropPrefill(request string) error {
 	return (&Prefilling{s.node, r}).Drop()
 }
 
-// Drop is [Sender.DropPrefill].
+// Drop does what [Sender.DropPrefill] does.
 func (x *Prefilling) Drop() error { return x.node.drop("drop prefill", x.of) }
 
 func (n *Node) drop(op string, r *prefill) error {
@@ -330,14 +344,15 @@ func (n *Node) drop(op string, r *prefill) error {
 		return err
 	}
 	n.prefills.remove(r)
-	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound { // It was forgotten.
+	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound { // NotFound: the machine forgot it.
 		return (&Error{Op: op, Code: out.Code}).because(out.Why)
 	}
 	return nil
 }
 
-// AwaitReturn waits until nothing reads the pages of this handle any more that was put or saved of it so far: then the
-// engine may write them again. The context bounds that wait.
+// AwaitReturn waits until nothing uses the pages of this handle any more for a call that was made so far, such as
+// a Put or a SaveLayer; then the engine may write the pages again. It fails if ctx ends first, or if the rank has
+// failed.
 func (p *Pages) AwaitReturn(ctx context.Context) error {
 	if p == nil {
 		return nil
@@ -361,33 +376,33 @@ func (p *Pages) AwaitReturn(ctx context.Context) error {
 	return nil
 }
 
-// Layers is how many pages a chunk has: one for each layer with use_layerwise, else one.
+// Layers returns the number of pages of a chunk: one for each layer with use_layerwise, else 1.
 func (n *Node) Layers() int { return max(1, n.layers) }
 
-// A prefill is what is known here of a request that goes by layers. What the machine knows of it may be less by what
-// waits in the mailbox.
+// A prefill is the node's record of a request that is sent by layers. The state of the machine may lag behind this
+// record, by the events that wait in the mailbox.
 type prefill struct {
 	id      []byte
-	run     effects.Ticket // by which the machine has it: its name may be another's when it was forgotten
+	run     effects.Ticket // number by which the machine knows the request, because a forgotten name may be used again
 	keys    [][]byte
-	base    int // the first chunk that may go
+	base    int // index of the first chunk that may be sent
 	nowhere bool
 
-	over atomic.Bool // it takes nothing more, and its handles are free for another
+	over atomic.Bool // the request accepts no more calls, and its handles may be used for another request
 
-	mu        sync.Mutex // never held while anything is waited for
+	mu        sync.Mutex // never held during a wait
 	epoch     int
-	saved     []int // by layer: the chunk behind the last that was handed over
-	tokens    []int // by layer: of which it was said to be computed
+	saved     []int // by layer: index after the last chunk that was submitted
+	tokens    []int // by layer: number of tokens that are reported as computed
 	last      *Pages
-	first     int       // the first chunk of last
-	tickets   []*Ticket // whose outcomes nobody has looked at
+	first     int       // index of the first chunk of last
+	tickets   []*Ticket // tickets with outcomes that look has not taken yet
 	failed    *Error
 	finishing bool
-	heard     time.Time // when the machine was last told of it
+	heard     time.Time // time of the last command to the machine about this request
 }
 
-// look takes the outcomes that are there.
+// look takes the outcomes that are available, and records the first failure. The caller holds r.mu.
 func (r *prefill) look() {
 	for len(r.tickets) > 0 {
 		select {
@@ -401,7 +416,7 @@ func (r *prefill) look() {
 	}
 }
 
-// usable says why a request takes nothing more.
+// usable returns an error if the request accepts no more calls. The caller holds r.mu.
 func (r *prefill) usable(op string) error {
 	if r.finishing {
 		return &Error{Op: op, Code: effects.Ended, Stage: effects.StageCommand, Field: "request",
@@ -415,7 +430,7 @@ func (r *prefill) usable(op string) error {
 	return nil
 }
 
-// again begins another epoch.
+// again begins a new epoch, in which all layers are saved anew. The caller holds r.mu.
 func (r *prefill) again() {
 	r.epoch++
 	for i := range r.saved {
@@ -424,7 +439,8 @@ func (r *prefill) again() {
 	r.last, r.heard = nil, time.Now()
 }
 
-// layered says which chunk of a request is the first of a handle; if it has none of it yet, from.
+// layered returns the index of the request's chunk that is the first chunk of the handle. If the handle has no
+// chunk of the request's current epoch yet, layered records from as that index.
 func (p *Pages) layered(r *prefill, from int) (first int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -441,13 +457,13 @@ func (p *Pages) layered(r *prefill, from int) (first int, err error) {
 	return p.layers.first, nil
 }
 
-// prefills are the requests of a node that go by layers.
+// prefills are the requests of a node that are sent by layers.
 type prefills struct {
 	runsMax, savesMax, chunksMax int
 	linkBytes                    uint64
 	batchTime                    time.Duration
 
-	saves atomic.Int64 // commands whose pages are not back
+	saves atomic.Int64 // number of commands that still use their pages
 	mu    sync.Mutex
 	open  map[string]*prefill
 }
@@ -458,7 +474,7 @@ func newPrefills(cfg *config.Config) *prefills {
 		linkBytes: l.LinkBytes, batchTime: l.BatchTime, open: map[string]*prefill{}}
 }
 
-// submit gives the machine commands that have pages, and counts them until those are back.
+// submit submits commands that have pages, and counts the commands in saves until their pages are returned.
 func (ps *prefills) submit(n *Node, op string, bodies []effects.CommandBody) (*lot, error) {
 	count := int64(len(bodies))
 	ps.saves.Add(count)
@@ -471,12 +487,13 @@ func (ps *prefills) submit(n *Node, op string, bodies []effects.CommandBody) (*l
 	return l, err
 }
 
-// add takes a request that the machine has. What it has forgotten by then makes room: that of which it heard last.
+// add records a request that the machine has accepted. If there are too many records, add removes the record whose
+// last command to the machine is the oldest, because the machine has forgotten some request by then.
 func (ps *prefills) add(request string, r *prefill) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if former := ps.open[request]; former != nil {
-		former.over.Store(true) // The machine has forgotten it.
+		former.over.Store(true) // The machine has forgotten the former request of this name.
 	}
 	ps.open[request] = r
 	for len(ps.open) > ps.runsMax {
@@ -503,7 +520,7 @@ func (ps *prefills) remove(r *prefill) {
 	}
 }
 
-// prefillOf is a request that has begun.
+// prefillOf returns the record of a request that has begun, or a NotFound error.
 func (n *Node) prefillOf(op, request string) (*prefill, error) {
 	if err := n.wantLayers(op); err != nil {
 		return nil, err
@@ -519,7 +536,7 @@ func (n *Node) prefillOf(op, request string) (*prefill, error) {
 	return nil, e
 }
 
-// wantLayers refuses calls of a node that pushes no layers.
+// wantLayers returns an error if the node does not push layers.
 func (n *Node) wantLayers(op string) error {
 	if err := n.wantSide(op, config.Sender); err != nil || n.layers > 0 {
 		return err
@@ -529,7 +546,7 @@ func (n *Node) wantLayers(op string) error {
 	return e
 }
 
-// checkPrefill says what is wrong with a prefill that is to begin.
+// checkPrefill returns an error if the fields of a prefill that is to begin are invalid.
 func (n *Node) checkPrefill(p *Prefill) error {
 	const op = "begin prefill"
 	if err := n.wantLayers(op); err != nil {
@@ -564,7 +581,7 @@ func (n *Node) checkPrefill(p *Prefill) error {
 	return n.checkKeysUpTo(op, p.Keys, n.keyBytes-len("@1023"))
 }
 
-// checkSave says what is wrong with a layer that is to be saved.
+// checkSave returns an error if the arguments of a SaveLayer are invalid. The caller holds r.mu.
 func (n *Node) checkSave(op string, r *prefill, layer, tokensDone int, p *Pages) error {
 	if err := r.usable(op); err != nil {
 		return err

@@ -8,44 +8,49 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 )
 
-// A Producer is the prefill side of a node whose engine's own blocks are registered (register.engine_id): it lends
-// blocks that are finished, and they are written to whoever registers for them.
+// A Producer is the prefill side of a node whose engine's own blocks are registered (register.engine_id). It lends
+// finished blocks, and the node writes the blocks to the consumer that registers for them.
 type Producer struct{ node *Node }
 
-// Producer is the node's side that writes into registered blocks; a node without register.engine_id refuses its calls.
+// Producer returns the side of the node that writes into registered blocks. Without register.engine_id its methods
+// fail.
 func (n *Node) Producer() Producer { return Producer{n} }
 
-// Node is the node that this side belongs to.
+// Node returns the node that this side belongs to.
 func (p Producer) Node() *Node { return p.node }
 
-// Finished names blocks of a request that is computed.
+// Finished names the blocks of a request that is computed.
 type Finished struct {
-	Request  string // the engine's own id of it
-	Transfer string // what the router calls the transfer at both ends; empty: the two are found by Request
+	Request  string // the engine's own id of the request
+	Transfer string // id that the router gives the transfer at both ends; empty: the ends are matched by Request
 	Blocks   []Blocks
-	Lease    time.Duration // 0: kv_lease_duration. A context's deadline that is earlier counts instead
+	Lease    time.Duration // 0: kv_lease_duration. An earlier deadline of the context replaces it
 }
 
-// A Lending is what is finished, until it is written. Its blocks are not to change until Returned.
+// A Lending represents finished blocks that are lent until they are written. The blocks must not change until
+// Returned.
 type Lending struct{ f *following[Written] }
 
-// Written is how a Lending ended.
+// Written is the result of a Lending.
 type Written struct {
-	Pages     int   // that were written, over all ranks of the consumer's
-	NotNeeded bool  // a consumer had said that nobody needs it; nothing was lent
-	Held      bool  // the blocks may still be read; Returned tells when that ends
-	Err       error // nil: each rank of the consumer's that has a part of them has it. Expired: the lease was over first
+	Pages     int  // number of pages written, summed over all ranks of the consumer
+	NotNeeded bool // a consumer had reported that the blocks are not needed; nothing was lent
+	Held      bool // the blocks may still be read; Returned reports the end of that
+	// Err is nil if each rank of the consumer that takes part of the blocks has its part. It is Expired if the lease
+	// ended first.
+	Err error
 }
 
-// Done gives the one outcome: when the lease is over at the latest, which heartbeats of consumers make longer.
+// Done returns a channel that delivers the one result, at the latest when the lease is over. Heartbeats of
+// consumers extend the lease.
 func (l *Lending) Done() <-chan Written { return l.f.done }
 
-// Returned is closed once nothing reads the blocks any more, whatever the outcome; before Done gives one that is not
-// Held.
+// Returned returns a channel that is closed when nothing reads the blocks any more, whatever the result. If the
+// result is not Held, the channel is closed before Done delivers the result.
 func (l *Lending) Returned() <-chan struct{} { return l.f.lot.Returned() }
 
-// Finished lends blocks to the one consumer that registers for them, or has, and returns at once. The end of ctx takes
-// them back: no write begins any more.
+// Finished lends blocks to the one consumer that registers for them, or that has registered already, and returns
+// at once. When ctx ends, the blocks are taken back: no new write starts.
 func (p Producer) Finished(ctx context.Context, x Finished) (*Lending, error) {
 	const op = "finished"
 	n := p.node
@@ -67,8 +72,9 @@ func (p Producer) Finished(ctx context.Context, x Finished) (*Lending, error) {
 	return &Lending{f}, nil
 }
 
-// Aborted says that a request will not come, or that what is lent for it is not to be written any more: its Lending
-// ends, and who registers for it hears so, also for a while after.
+// Aborted reports that a request will not be computed, or that blocks lent for it must not be written any more.
+// Its Lending ends, and a consumer that has registered for the request, or that registers within a bounded time
+// afterwards, is notified.
 func (p Producer) Aborted(request, transfer string) error {
 	const op = "aborted"
 	n := p.node
@@ -82,7 +88,7 @@ func (p Producer) Aborted(request, transfer string) error {
 	if err != nil {
 		return err
 	}
-	if out := <-t.Done(); out.Code != effects.OK { // Answered by the step that takes it.
+	if out := <-t.Done(); out.Code != effects.OK { // The machine answers in the step that takes the command.
 		return (&Error{Op: op, Code: out.Code}).because(out.Why)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// RecallPeer is where a receiver listens that lets itself be recalled from: as for a Put, and its pd_peer_query_port.
+// RecallPeer is the address of a receiver that allows recalls: the fields of Peer, and its pd_peer_query_port.
 type RecallPeer struct {
 	Host      string // pd_peer_host: an address or a name
 	InitPort  uint16 // one of pd_peer_init_port
@@ -19,49 +19,55 @@ type RecallPeer struct {
 	QueryPort uint16 // one of pd_peer_query_port, of the same rank
 }
 
-// Recall names chunks that an engine would have back from a receiver that may still have them: chunk i is to be read
-// into page First+i of Pages.
+// Recall names chunks that an engine wants back from a receiver that may still have them: chunk i is read into
+// page First+i of Pages.
 type Recall struct {
 	Peer    RecallPeer
-	Request string // the proxy's id of the request, for people at the other end; may be empty
+	Request string // the proxy's id of the request, for the operators of the receiver; may be empty
 	Keys    []string
-	// Pages are from Reserve. They are the recall's until RecallResult.Returned, and what they held is lost.
+	// Pages are from Reserve. The recall owns the pages until RecallResult.Returned, and their former content is
+	// lost.
 	Pages    *Pages
-	First    int           // the page of the first chunk
-	Patience time.Duration // 0: the configured recall.timeout. A context's deadline that is earlier counts instead
+	First    int           // index in Pages of the page of the first chunk
+	Patience time.Duration // timeout; 0: the configured recall.timeout. An earlier deadline of the context replaces it
 }
 
-// RecallResult is what a Recall came to.
+// RecallResult is the result of a Recall.
 type RecallResult struct {
-	// Hits is how many chunks came, from the first key on. What the pages of the others hold now means nothing.
+	// Hits is the number of chunks that were read, from the first key on. The content of the other pages is
+	// undefined.
 	Hits int
-	// Lengths are the bytes of each of those in its page: all of it, but for a chunk that is not full.
+	// Lengths are the numbers of valid bytes in the pages of the read chunks: the full page, unless a chunk is
+	// partial.
 	Lengths []int
 
-	lots []*lot // of the parts, in their order
+	lots []*lot // lots of the parts, in order
 }
 
-// Returned is closed once nothing stores into the pages of this recall any more, whatever its outcome: until then
-// nobody else may use them. It nearly always is when Recall returns; not where the time was over in the middle of a
-// read. Pages.Release waits for the same.
+// Returned returns a channel that is closed when nothing stores into the pages of this recall any more, whatever
+// its outcome. Until then the pages must not be used for anything else. The channel is nearly always closed when
+// Recall returns; it is still open if the time was over in the middle of a read. Pages.Release waits for the same
+// event.
 func (r RecallResult) Returned() <-chan struct{} {
 	for _, l := range r.lots {
 		if !l.isReturned() {
-			return l.Returned() // Parts go one after the other: at most the last one is under way.
+			return l.Returned() // Parts run one after the other, so at most the last part is in flight.
 		}
 	}
 	return nothingLent
 }
 
-// Recall reads back the longest prefix of chunks that a receiver still has, and returns when that is over. Nothing is
-// consumed at the receiver: what it keeps for requests it keeps, and what nobody expects stays for the next who asks.
-// The error is nil where nothing came because nothing is there; then compute.
+// Recall reads back the longest prefix of chunks that a receiver still has, and returns when the reads are over.
+// Recall consumes nothing at the receiver: chunks that are kept for requests stay, and chunks without any claim
+// stay for the next recall. If the receiver has none of the chunks, the error is nil and Hits is 0; then the
+// engine computes them.
 //
-// With an error the pages up to Hits are right all the same: a recall of more chunks than limits.keys_per_batch, or
-// than one message of limits.message_bytes can name, goes in parts, one after the other, until one comes short; an
-// error is that of the last. Each part comes whole or not at all. What is missing must be computed; to try again makes
-// sense where the code is TooMany or Unreachable. A receiver without pd_bidirectional, or a vanilla LMCache one, ends
-// it as Unsupported. The end of ctx aborts it.
+// The pages up to Hits are correct also if Recall returns an error. A recall of more chunks than
+// limits.keys_per_batch, or than one message of limits.message_bytes can name, runs in parts, one after the other,
+// until a part comes short; the error is the error of the last part. Each part is read whole or not at all.
+// Missing chunks must be computed. A retry is useful if the code is TooMany or Unreachable. A receiver without
+// pd_bidirectional, or a vanilla LMCache receiver, ends the recall as Unsupported. If ctx is cancelled, the recall
+// is aborted.
 func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 	n := s.node
 	if err := n.checkRecall(&c); err != nil {
@@ -73,7 +79,8 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 	}
 	request, keys := []byte(c.Request), keyBytes(c.Keys)
 	for res.Hits < len(keys) {
-		fits := n.machine.RecallFits(request, keys[res.Hits:]) // Of the configuration alone, so not the loop's to ask.
+		// RecallFits depends only on the configuration, so it need not run on the loop.
+		fits := n.machine.RecallFits(request, keys[res.Hits:])
 		if fits == 0 {
 			return res, tooLarge("recall", "Keys["+strconv.Itoa(res.Hits)+"]",
 				strconv.Itoa(len(keys[res.Hits]))+" bytes", "what a message holds",
@@ -107,7 +114,7 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 	return res, nil
 }
 
-// checkRecall says what is wrong with a recall.
+// checkRecall returns an error if the node cannot recall, or if a field of c is invalid.
 func (n *Node) checkRecall(c *Recall) error {
 	if err := n.wantSide("recall", config.Sender); err != nil {
 		return err

@@ -10,52 +10,62 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// A Receiver is the decode side of a node: senders push chunks into its pool, and it serves them by
-// key.
+// A Receiver is the decode side of a node. Senders push chunks into its pool, or offer chunks to it, and the
+// engine reads the chunks by key.
+//
+// Example: a sender pushes the chunks of request r1; the decode engine calls Get with Request r1 and the keys,
+// reads the pages, and calls Pages.Release, which makes room for other chunks.
 type Receiver struct{ node *Node }
 
-// Submit is the core form of every call: body is a command of fsm/rank/flows/engine. What it points to must not
-// change before the ticket is done. Pages moved this way have no handle: the caller releases them by
-// the ticket's ID. A Fetch moved this way has no Scatter, and ends as Unsupported when it comes to that.
+// Submit starts one command of the state machine and returns its ticket; the other methods are built on the same
+// mechanism. body is a command of fsm/rank/flows/engine, and the memory that body points to must not change before
+// the ticket is done. Pages that such commands use have no handle: the caller releases them by the ticket's ID. A
+// Fetch that is submitted this way has no Scatter, and fails as Unsupported when a chunk is to be scattered.
 func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {
 	return r.node.submit(fmt.Sprintf("%T", body), work, body)
 }
 
 // Get names chunks that an engine wants to read from the pool, in order.
 type Get struct {
-	// Request is the proxy's id of the request that the chunks were sent for. The Get consumes what it gives: the
-	// request's claim on each of those chunks ends with it, and a chunk that nobody has a claim on leaves the pool when it
-	// is released. So a request gets its chunks once; other requests' claims on the same chunks stay. A chunk that came
-	// for no named request, as from plain LMCache senders, is consumed by one Get that names any.
+	// Request is the proxy's id of the request that the chunks were sent for. The Get consumes the chunks that it
+	// returns: the request's claim on each of the chunks ends, and a chunk without any claim leaves the pool when
+	// the chunk is released. So a request gets its chunks once, while the claims of other requests on the same
+	// chunks stay. A chunk that was sent for no named request, as by plain LMCache senders, is consumed by the
+	// first Get that names any request.
 	//
-	// Without a Request the Get is a look: it consumes nothing, and the chunks stay for those they were sent for.
+	// Without a Request the Get only looks: it consumes nothing, and the chunks stay for the requests that they
+	// were sent for.
 	Request string
 	Keys    []string
-	// Layered: the chunks came layer by layer (use_layerwise). Each has a page for every layer, all of them in order:
-	// layer l of chunk i is page i*Layers+l of what Get gives.
+	// Layered says that the chunks were pushed layer by layer (use_layerwise). Then each chunk has one page per
+	// layer, in order: layer l of chunk i is page i*Layers+l of the handle that Get returns.
 	Layered bool
-	// Patience is how long to wait for chunks that are not here yet, at most the configured get_timeout; 0: not at all.
+	// Patience is how long to wait for chunks that are not here yet, at most the configured get_timeout. With 0,
+	// Get does not wait.
 	Patience time.Duration
 }
 
-// Get waits for its Patience, and no longer than ctx's deadline, until all keys are ready here; what is only offered is
-// not (Fetch). It returns the usable prefix: as many pages, in order, as chunks from the first key on are there.
-// Release the handle when the chunks were read, also where an error came with it: that makes room, and consumes nothing
-// more.
+// Get waits until all keys are ready in the pool, for at most the Get's Patience and no longer than the deadline
+// of ctx. Chunks that are only offered do not count (see Fetch). Get returns the usable prefix: the pages, in
+// order, of the chunks from the first key on that are ready. The caller releases the handle after reading the
+// chunks, also if Get returned an error with it: Release makes room, and consumes nothing more.
 //
-// Where a chunk is missing, an error says which is the first and why, beside the prefix: NotFound if it is not here
-// when the time is over, Lapsed if it was, and was kept for its request for the configured retention in vain. As soon
-// as its sender says how the request ended (Sender.End), the Get ends: as SenderFailed if that failed, and as NotSent
-// if all of it was sent, and this chunk is not among what came. What is missing must be recomputed. With any other
-// error there may be a prefix too. The handle is never nil but for a call that is Invalid.
+// If a chunk is missing, Get returns an error beside the prefix that names the first missing chunk and the reason.
+// NotFound: the chunk is not here when the time is over. Lapsed: the chunk was here, and was kept for its request
+// for the configured retention, but no Get asked for it. If the sender reports the end of the request
+// (Sender.End), the Get ends as soon as the report arrives: as SenderFailed if the request failed, and as NotSent
+// if the sender has sent all chunks and this chunk is not among the chunks that arrived. Missing chunks must be
+// recomputed. Any other error may come with a prefix too. The handle is nil only if the call itself is refused
+// before it starts, for example as Invalid.
 //
-// Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those that came
-// stay pinned while the next are waited for, and what ends the call ends it with the prefix that it has.
+// A Get of more chunks than limits.keys_per_batch waits for its parts in turn, within the one Patience. The chunks
+// of the earlier parts stay pinned while Get waits for the next part, and if a part ends the call early, Get
+// returns the prefix that it has.
 func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	if err := r.check("get", g.Keys); err != nil {
 		return nil, err
 	}
-	perChunk := 1 // pages
+	perChunk := 1 // pages of one chunk
 	if g.Layered {
 		if perChunk = r.node.layers; perChunk == 0 {
 			e := wrong("get", "Layered", "true", "false", "set use_layerwise: true, here and at the senders")
@@ -93,7 +103,8 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	return r.node.newPages(pages, releases...), failed
 }
 
-// getEnded is the error of a Get that has the first chunks only.
+// getEnded returns the error of a Get that has only the first chunks; first is the number of chunks that the Get
+// has.
 func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Error {
 	code, cause := endOf(ctx, out.Code)
 	e := (&Error{Op: "get", Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
@@ -112,9 +123,10 @@ func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Er
 	return e
 }
 
-// Contains returns how many chunks from the first key on could be had now: by Get or Fetch if they are here, by Fetch
-// if a sender's offer of them stands (pd_delay_pull). It consumes nothing and promises nothing for later. It counts
-// none that came layer by layer, which no Fetch has: a Get of Layered chunks without a Request looks for those.
+// Contains returns the number of chunks, from the first key on, that the engine could have now: by Get or Fetch if
+// a chunk is here, and by Fetch alone if a sender's offer of the chunk stands (pd_delay_pull). Contains consumes
+// nothing and promises nothing for later. It does not count chunks that were pushed layer by layer, because no
+// Fetch reads such chunks; to look for them, use a Get with Layered and without a Request.
 func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -128,7 +140,7 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 		if err != nil {
 			return hits, err
 		}
-		out := <-t.Done() // Answered by the step that takes it.
+		out := <-t.Done() // The machine answers in the step that takes the command.
 		if out.Code != effects.OK && out.Code != effects.NotFound {
 			return hits, (&Error{Op: "contains", Code: out.Code, Count: len(keys), Cause: ctx.Err()}).because(out.Why)
 		}
@@ -139,12 +151,13 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 	return hits, nil
 }
 
-// Abandon gives up what is kept for a request that will not come for it: claims on chunks that are here, and offers
-// that were not read, whose senders are told.
+// Abandon gives up everything that is kept for a request that will not read it: claims on chunks that are here,
+// and offers that were not read, and notifies the senders of these offers.
 func (r Receiver) Abandon(request string) error { return r.AbandonFor(request, "") }
 
-// AbandonFor does so and says why, which the request's sender hears with the next word of its how a request ended
-// (Sender.End): so both ends know why what is sent is of no use. A reason beyond 240 bytes is cut.
+// AbandonFor abandons the request as Abandon does, and records a reason. The request's sender receives the reason
+// in the reply to its next end-of-request message (Sender.End), so that both ends know why the chunks are of no
+// use. A reason of more than 240 bytes is cut.
 func (r Receiver) AbandonFor(request, reason string) error {
 	if err := r.node.wantSide("abandon", config.Receiver); err != nil {
 		return err
@@ -162,7 +175,7 @@ func (r Receiver) AbandonFor(request, reason string) error {
 	return nil
 }
 
-// check says what is wrong with a call for keys.
+// check returns an error if the node has no receiver side, or if keys are empty or invalid.
 func (r Receiver) check(op string, keys []string) error {
 	if err := r.node.wantSide(op, config.Receiver); err != nil {
 		return err

@@ -8,16 +8,16 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// scatters are the calls of the engine's device code that read the pool, over all fetches. They run on the
-// goroutines of those; here they are counted, so that the pool is not unmapped under one.
+// scatters counts the running calls of the engine's device code that read the pool, over all fetches. The calls
+// run on the goroutines of the fetches; the count prevents that the pool is unmapped while a call still reads it.
 type scatters struct {
 	mailbox *mailbox
-	ctx     context.Context // ends all calls
+	ctx     context.Context // parent of the contexts of all calls; its end ends the calls
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex
 	running int
-	done    chan struct{} // made by close; closed when none runs any more
+	done    chan struct{} // made by close; closed when no call runs any more
 }
 
 func newScatters(box *mailbox) *scatters {
@@ -26,7 +26,7 @@ func newScatters(box *mailbox) *scatters {
 	return s
 }
 
-// begin says whether a call may begin; each that does is ended by end.
+// begin reports whether a call may start, and counts the call if so. Each call that starts must be ended by end.
 func (s *scatters) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *scatters) begin() bool {
 	return true
 }
 
-// end tells the machine of the end of a call, while the loop still runs.
+// end reports the end of a call to the machine, if the loop still runs, and uncounts the call.
 func (s *scatters) end(corr effects.Corr, code effects.Code) {
 	s.mailbox.Post(&effects.Scattered{Corr: corr, Code: code})
 	s.mu.Lock()
@@ -48,13 +48,13 @@ func (s *scatters) end(corr effects.Corr, code effects.Code) {
 	}
 }
 
-// refuse tells the machine that a call was not made.
+// refuse reports to the machine that a call was not made.
 func (s *scatters) refuse(corr effects.Corr) {
 	s.mailbox.Post(&effects.Scattered{Corr: corr, Code: effects.Closed})
 }
 
-// close ends the calls and waits for them until ctx ends. An error says that they still read the pool. It may be called
-// again, and from several goroutines.
+// close ends the context of all calls and waits for the calls to return, until ctx ends. An error says that calls
+// still read the pool. close may be called again, and from several goroutines.
 func (s *scatters) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.cancel()

@@ -12,44 +12,46 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// A Sender is the prefill side of a node: it fills pages, and pushes them to receivers or, in pull mode, lends them to
-// receivers that read them.
+// A Sender is the prefill side of a node. The engine fills reserved pages, and the Sender pushes the pages to
+// receivers or, in pull mode, lends them to receivers that read them.
+//
+// Example: Reserve takes 8 pages, the engine writes 8 chunks into them, Put sends the chunks with their keys to a
+// receiver, and Pages.Release gives the pages back.
 type Sender struct{ node *Node }
 
-// A Peer is where a receiver listens, as its configuration says.
+// A Peer is the address of a receiver. Its fields correspond to keys of the receiver's configuration.
 type Peer struct {
 	Host      string // pd_peer_host: an address or a name
-	InitPort  uint16 // one of pd_peer_init_port: takes handshakes
-	AllocPort uint16 // one of pd_peer_alloc_port, of the same rank: takes allocations
+	InitPort  uint16 // one of pd_peer_init_port: the port for handshakes
+	AllocPort uint16 // one of pd_peer_alloc_port, of the same rank: the port for allocation requests
 }
 
-// Put is one batch of a request's chunks: chunk i has the key Keys[i] and lies in page First+i of
-// Pages.
+// Put describes one batch of a request's chunks: chunk i has the key Keys[i] and lies in page First+i of Pages.
 type Put struct {
 	Peer    Peer
-	Request string // the proxy's id of the request; not empty if Last
+	Request string // the proxy's id of the request; must not be empty if Last is set
 	Keys    []string
 	Pages   *Pages // from Reserve
-	First   int    // the page of the first chunk
-	// LastChunkTokens is how many tokens the last chunk holds; 0 means a full chunk. The bytes of a
-	// partial chunk are the first of its page.
+	First   int    // index in Pages of the page of the first chunk
+	// LastChunkTokens is the number of tokens in the last chunk; 0 means a full chunk. The bytes of a partial
+	// chunk are the first bytes of its page.
 	LastChunkTokens int
-	Last            bool          // no batch of this request follows: the proxy is told when all have ended
-	Patience        time.Duration // 0: the configured put_timeout. A context's deadline that is earlier counts instead
+	Last            bool          // no batch of this request follows; the proxy is notified when all batches have ended
+	Patience        time.Duration // timeout; 0: the configured put_timeout. An earlier deadline of the context replaces it
 }
 
-// PutResult is what a Put did.
+// PutResult reports the effect of a Put.
 type PutResult struct {
-	Sent    int // chunks that this put brought to the peer
-	Skipped int // chunks that the peer had already
+	Sent    int // number of chunks that this Put brought to the peer
+	Skipped int // number of chunks that the peer already had
 
-	lot *lot // nil where nothing was begun
+	lot *lot // the commands of the Put; nil if no command was started
 }
 
-// Returned is closed once nothing reads the pages of this put any more, whatever its outcome: until then the engine
-// may read them too, and must not write them. After a push that is nearly always at once. After a pull it is when the
-// receiver has said that it has read, and without its word when pd_pull_pending_ttl is over.
-// Pages.Release waits for the same.
+// Returned returns a channel that is closed when nothing reads the pages of this Put any more, whatever the
+// outcome of the Put. Until then the engine may also read the pages, and must not write them. After a push the
+// channel is nearly always closed at once. In pull mode it is closed when the receiver reports that it has read
+// the pages, or without that report when pd_pull_pending_ttl is over. Pages.Release waits for the same event.
 func (r PutResult) Returned() <-chan struct{} {
 	if r.lot == nil {
 		return nothingLent
@@ -57,15 +59,17 @@ func (r PutResult) Returned() <-chan struct{} {
 	return r.lot.Returned()
 }
 
+// nothingLent is a closed channel, for the results of commands that use no memory.
 var nothingLent = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// TakeBack ends the offer of a put whose pages are still lent: nobody begins to read them any more,
-// and Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose pages
-// are back, and cannot unsay what the proxy was told.
+// TakeBack ends the offer of a Put while the pages of the Put are still lent: no new read of the pages starts, and
+// the Returned channel is closed soon afterwards. Chunks that the receiver has by then stay at the receiver.
+// TakeBack does nothing if the pages are back already, and cannot retract a notification that the proxy has
+// received. It fails if r is the result of another node.
 func (s Sender) TakeBack(r PutResult) error {
 	if r.lot == nil {
 		return nil
@@ -89,17 +93,18 @@ func (s Sender) TakeBack(r PutResult) error {
 	return nil
 }
 
-// Submit is the core form of every call: body is a command of fsm/rank/flows/engine. What it points to must not
-// change before the ticket is done. Pages moved this way have no handle: the caller releases them by
-// the ticket's ID. What Put says of batches that are refused at once holds here too.
+// Submit starts one command of the state machine and returns its ticket; the other methods are built on the same
+// mechanism. body is a command of fsm/rank/flows/engine, and the memory that body points to must not change before
+// the ticket is done. Pages that such commands use have no handle: the caller releases them by the ticket's ID.
+// The comment of Put about batches that are refused at once holds here too.
 func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 	return s.node.submit(fmt.Sprintf("%T", body), work, body)
 }
 
-// Reserve takes count pages of the pool, all or none, waiting its turn up to the configured put_timeout or ctx's
-// deadline, whichever is earlier; then it ends as NoMemory. The content of the pages is not defined. More than
-// limits.keys_per_batch pages come in parts, as they become free; nobody who asks later is served before the last of
-// them.
+// Reserve takes count pages of the pool, or none. It waits for its turn until the configured put_timeout or the
+// deadline of ctx, whichever is earlier, and then fails as NoMemory. The content of the pages is undefined. A
+// count of more than limits.keys_per_batch pages is taken in parts, as pages become free; no later Reserve is
+// served before the last part.
 func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	if err := s.node.wantSide("reserve", config.Sender); err != nil {
 		return nil, err
@@ -134,7 +139,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 		}
 	}
 	for i := range pages {
-		pages[i].Length = uint32(s.node.pageBytes) // All of it may be filled.
+		pages[i].Length = uint32(s.node.pageBytes) // The engine may fill the whole page.
 	}
 	got := s.node.newPages(pages, releases...)
 	got.own = true
@@ -151,22 +156,24 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 
 func abortOf(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target: t} }
 
-// Put pushes one batch, or in pull mode offers it, and returns when it has ended: the receiver has what it will have of
-// the batch. It may run while other Puts do.
+// Put pushes one batch of chunks or, in pull mode, offers the batch, and returns when the batch has its
+// outcome. After a push the receiver gets no more chunks of the batch; pages that are still lent in pull mode may still
+// be read, until TakeBack or PutResult.Returned. Several Puts may run at the same time.
 //
-// The outcome and the memory are two things: the pages may still be lent when Put returns, also with an error. See
-// PutResult.Returned.
+// The outcome of a Put and the use of its memory are separate: the pages may still be lent when Put returns, also
+// when Put returns an error. See PutResult.Returned.
 //
-// More chunks than limits.keys_per_batch, or than one message of limits.message_bytes can name, are put in parts, in
-// their order, and a push of more than 1,024 is, too, so that one part moves while the next is asked for: each is asked
-// for, moved and ends by itself, within the one Patience, and the proxy is told after the last part that has to end. An
-// error is that of the first part that failed, with the number of chunks of all that did; the others are at the
-// receiver. The result counts over all of them, and Returned is of all.
+// A batch is put in parts, in order, if it has more chunks than limits.keys_per_batch, or more than one message of
+// limits.message_bytes can name. A push of more than 1,024 chunks is put in parts too, so that one part moves
+// while the next part is requested. Each part is requested, moved and ended by itself. All parts share the one
+// Patience, and the proxy is notified after the last part has ended. If parts fail, the error is the error of the
+// first failed part, and its Count is the number of chunks of all failed parts; the chunks of the other parts are
+// at the receiver. The result sums over all parts, and Returned covers all parts.
 //
-// A Put that fails counts its chunks as missing in what the proxy is told. One that is refused at once (TooMany because
-// a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its request: its chunks do not
-// count, and if it was to be the last, the request goes on without a last batch. Put it again, or tell the proxy by
-// other means.
+// If a Put fails, the notification to the proxy counts the Put's chunks as missing. A Put that is refused at once
+// (TooMany because a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its
+// request: its chunks are not counted, and if the Put had Last set, the request continues without a last batch.
+// The caller can then put the batch again, or notify the proxy by other means.
 func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	whole, err := s.putCommand(ctx, &p)
 	if err != nil {
@@ -206,15 +213,16 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 }
 
 const (
-	// pipelineChunks is how many chunks a part of a push has: fewer would cost more in messages than is gained by moving
-	// some while others are asked for.
+	// pipelineChunks is the number of chunks in one part of a push. With smaller parts, the additional messages
+	// would cost more than the overlap of moving and requesting gains.
 	pipelineChunks = 1024
-	// pipelineParts is how many parts of one push there are for that reason: as many as link.window lets be under way.
+	// pipelineParts is the limit of parts that one push is cut into for the overlap: the number of parts that
+	// link.window allows in flight.
 	pipelineParts = 16
 )
 
-// cutPut cuts a put where it is too large for one command or one message, or where parts are sooner done. What a
-// machine would refuse of one part alone is looked for here, so that it takes all of them or none.
+// cutPut cuts a Put that is too large for one command or one message, or that is faster in parts. It checks here
+// what the machine could refuse of a single part, so that the machine takes all parts or none.
 func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
 	most := len(whole.Keys)
 	if !s.node.cfg.Pull {
@@ -222,7 +230,8 @@ func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects
 	}
 	for from := 0; from < len(whole.Keys); {
 		part := *whole
-		n := s.node.machine.PutFits(whole.Keys[from:]) // Of the configuration alone, so not the loop's to ask.
+		// PutFits depends only on the configuration, so it need not run on the loop.
+		n := s.node.machine.PutFits(whole.Keys[from:])
 		if n == 0 {
 			return nil, nil, tooLarge("put", "Keys["+strconv.Itoa(from)+"]", strconv.Itoa(len(whole.Keys[from]))+" bytes",
 				"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
@@ -237,6 +246,7 @@ func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects
 	return parts, bodies, nil
 }
 
+// putCommand checks a Put and returns the command for the whole batch, with the length of each page.
 func (s Sender) putCommand(ctx context.Context, p *Put) (*engine.Put, error) {
 	if err := s.node.wantSide("put", config.Sender); err != nil {
 		return nil, err
@@ -269,8 +279,9 @@ func (s Sender) putCommand(ctx context.Context, p *Put) (*engine.Put, error) {
 		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience, s.node.cfg.PutTimeout)}, nil
 }
 
-// Drain refuses new work and ends what is open, within patience; Close does it by itself. It returns
-// how many things were still out when patience ended.
+// Drain refuses new work and ends the open work, within pd_shutdown_timeout_sec or until the deadline of ctx.
+// Close drains the node by itself. If the time is over first, Drain returns an error and the number of commands,
+// page handles and notifications that were still open.
 func (n *Node) Drain(ctx context.Context) (left int, err error) {
 	n.tickets.refuse(effects.Draining)
 	t, err := n.submit("drain", ending, &rank.Drain{Patience: patienceOf(ctx, 0, nanos(n.drainTimeout))})

@@ -9,21 +9,22 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
-// Shared is pages of an engine's that its node shares until Withdraw.
+// Shared represents pages of the engine that the node shares with peers until Withdraw.
 type Shared struct {
 	pages *Pages
 
 	mu    sync.Mutex
-	parts []effects.Ticket // that are shared still
+	parts []effects.Ticket // tickets of the parts that are still shared
 	hits  int
 }
 
-// Share lets peers read pages that the engine goes on reading itself: chunk i has the key keys[i] and fills page
-// first+i. Nobody writes to them until Withdraw has returned, and the handle cannot be released before. What is shared
-// stays, whatever room is wanted, but for a drain. Chunks that are here already stay where they are: Hits counts the
-// others.
+// Share lets peers read pages that the engine continues to read itself: chunk i has the key keys[i] and fills page
+// first+i. Nothing may write to the pages until Withdraw has returned, and the handle cannot be released before.
+// Shared chunks are not evicted when the pool needs room; only a drain ends them. Chunks that the node already has
+// are not shared again: Hits counts the chunks that Share added.
 //
-// After an error beside a Shared so many chunks are not shared as that counts; withdraw the others.
+// If Share returns an error beside a Shared, the error's Count is the number of chunks that are not shared; the
+// caller withdraws the chunks that are.
 func (s Sharing) Share(_ context.Context, keys []string, pages *Pages, first int) (*Shared, error) {
 	n := s.node
 	if err := n.checkStore("share", keys, pages, first); err != nil {
@@ -32,7 +33,7 @@ func (s Sharing) Share(_ context.Context, keys []string, pages *Pages, first int
 	x := &Shared{pages: pages}
 	for done := 0; done < len(keys); {
 		at := first + done
-		part := min(len(keys)-done, n.batch-at%n.batch) // Of one of the reserves that the handle is of.
+		part := min(len(keys)-done, n.batch-at%n.batch) // Within one of the Reserve commands behind the handle.
 		id, hits, err := pages.share(at, keyBytes(keys[done:done+part]), len(keys)-done)
 		if err != nil {
 			return x.orNothing(), err
@@ -43,7 +44,7 @@ func (s Sharing) Share(_ context.Context, keys []string, pages *Pages, first int
 	return x, nil
 }
 
-// orNothing is nil where nothing is shared.
+// orNothing returns x, or nil if no part is shared.
 func (x *Shared) orNothing() *Shared {
 	if len(x.parts) == 0 {
 		return nil
@@ -51,12 +52,13 @@ func (x *Shared) orNothing() *Shared {
 	return x
 }
 
-// Hits is how many chunks are shared; the others were here already.
+// Hits returns the number of chunks that are shared; the node already had the others.
 func (x *Shared) Hits() int { return x.hits }
 
-// Withdraw takes the pages back. From its call on nobody begins to read them who was not promised them; it returns when
-// nobody reads or expects them any more, at the latest when leases and claims are over: then they are the engine's
-// alone. When ctx is over before, the error says so, and it may be called again. A second one after that is NotFound.
+// Withdraw takes the pages back. As soon as it is called, no new read of the pages starts, except reads that were
+// already promised to peers. Withdraw returns when no peer reads or expects the pages any more, at the latest when
+// the leases and claims are over; then the pages belong to the engine alone. If ctx ends first, Withdraw returns
+// an error, and may be called again. A Withdraw after a successful Withdraw fails as NotFound.
 func (x *Shared) Withdraw(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -80,7 +82,7 @@ func (x *Shared) Withdraw(ctx context.Context) error {
 		var out Outcome
 		select {
 		case out = <-t.Done():
-		case <-ctx.Done(): // The command has no patience of its own, so a deadline takes it back as well.
+		case <-ctx.Done(): // Withdraw has no timeout in the machine, so a deadline of ctx aborts it too.
 			out = n.takeBack(t, &engine.Abort{Target: t.id})
 		}
 		if out.Code == effects.OK {
@@ -95,7 +97,8 @@ func (x *Shared) Withdraw(ctx context.Context) error {
 	return failed
 }
 
-// share has the node share pages of the handle, which then cannot be released. So many chunks are left to share.
+// share makes the node share pages of the handle, which then cannot be released. left is the number of chunks that
+// remain to be shared, for the error.
 func (p *Pages) share(first int, keys [][]byte, left int) (id effects.Ticket, hits int, err error) {
 	count := len(keys)
 	p.mu.Lock()
@@ -112,7 +115,7 @@ func (p *Pages) share(first int, keys [][]byte, left int) (id effects.Ticket, hi
 	if err != nil {
 		return 0, 0, err
 	}
-	out := <-t.Done() // Answered by the step that takes it.
+	out := <-t.Done() // The machine answers in the step that takes the command.
 	if out.Code != effects.OK {
 		return 0, 0, (&Error{Op: "share", Code: out.Code, Count: left}).because(out.Why)
 	}
@@ -126,7 +129,7 @@ func (p *Pages) unshare() {
 	p.shared--
 }
 
-// stillShared refuses a Release.
+// stillShared returns the error of a Release while parts of the handle are shared.
 func (p *Pages) stillShared() error {
 	return wrong("release", "the handle", strconv.Itoa(p.shared)+" parts that are shared", "none", "withdraw them first")
 }

@@ -12,18 +12,22 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 )
 
-// Sharing is the side of a node that shares (enable_p2p): what its engine has computed is a cache that peers read, and
-// it reads what they have. A node without it refuses its calls as Unsupported.
+// Sharing is the side of a node that shares its cache (enable_p2p). The chunks that its engine has computed form a
+// cache that peers can read, and the node reads chunks from the caches of its peers. Without enable_p2p the
+// methods fail as Unsupported.
+//
+// Example: Reserve takes pages, the engine fills them, and Store passes them to the cache. Later a peer calls Get
+// with the same keys; it finds this node through a directory, and reads the chunks.
 type Sharing struct{ node *Node }
 
-// Sharing is the node's shared cache; a node that does not share refuses its commands.
+// Sharing returns the shared cache of the node. If the node does not share, the methods of the Sharing fail.
 func (n *Node) Sharing() Sharing { return Sharing{n} }
 
-// Node is the node that this side belongs to.
+// Node returns the node that this side belongs to.
 func (s Sharing) Node() *Node { return s.node }
 
-// Reserve takes count pages of the pool for the engine to fill, as [Sender.Reserve] does. What the cache has makes
-// room.
+// Reserve takes count pages of the pool for the engine to fill, as [Sender.Reserve] does. Chunks of the cache are
+// evicted to make room.
 func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
 	if err := s.node.wantSharing("reserve"); err != nil {
 		return nil, err
@@ -31,12 +35,14 @@ func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
 	return Sender(s).Reserve(ctx, count)
 }
 
-// Store makes pages the cache's: chunk i has the key Keys[i] and fills page first+i, which the handle has no more. From
-// then on peers may read it, and directories are told. It stays until its page is wanted for another chunk; one that is
-// there already is left as it is. The other pages of the handle stay the engine's.
+// Store passes pages to the cache: chunk i has the key keys[i] and fills page first+i, which does not belong to
+// the handle any more. From then on peers may read the chunk, and directories are notified. The chunk stays until
+// its page is needed for another chunk. A chunk that the cache already has is left unchanged. The other pages of
+// the handle still belong to the engine.
 //
-// More chunks than limits.keys_per_batch are stored in parts; an error counts those that were not. Where directories
-// are told, a key whose chunk hash has more than 64 bits is Invalid: none of them can name it.
+// More chunks than limits.keys_per_batch are stored in parts; the Count of an error is the number of chunks that
+// were not stored. If directories are notified, a key with a chunk hash of more than 64 bits is Invalid, because
+// directories cannot name such a chunk.
 func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int) error {
 	n := s.node
 	if err := n.checkStore("store", keys, pages, first); err != nil {
@@ -44,7 +50,7 @@ func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int
 	}
 	for done := 0; done < len(keys); {
 		at := first + done
-		part := min(len(keys)-done, n.batch-at%n.batch) // Of one of the reserves that the handle is of.
+		part := min(len(keys)-done, n.batch-at%n.batch) // Within one of the Reserve commands behind the handle.
 		body := &engine.Store{
 			Reserved: pages.releases[at/n.batch].(*engine.Release).Reserved, Keys: keyBytes(keys[done : done+part]),
 			Pages: pages.pages[at : at+part],
@@ -54,13 +60,13 @@ func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int
 			if err != nil {
 				return err
 			}
-			if out := <-t.Done(); out.Code != effects.OK { // Answered by the step that takes it.
+			if out := <-t.Done(); out.Code != effects.OK { // The machine answers in the step that takes the command.
 				return (&Error{Op: "store", Code: out.Code}).because(out.Why)
 			}
 			return nil
 		}); err != nil {
 			if e := (*Error)(nil); errors.As(err, &e) {
-				e.Count = len(keys) - done // Whatever refused it.
+				e.Count = len(keys) - done // Whatever caused the error.
 			}
 			return err
 		}
@@ -69,7 +75,7 @@ func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int
 	return nil
 }
 
-// checkStore says what is wrong with a Store or a Share.
+// checkStore returns an error if the arguments of a Store or a Share are invalid.
 func (n *Node) checkStore(op string, keys []string, pages *Pages, first int) error {
 	if err := n.wantSharing(op); err != nil {
 		return err
@@ -98,7 +104,7 @@ func (n *Node) checkStore(op string, keys []string, pages *Pages, first int) err
 	return n.checkTold(op, keys)
 }
 
-// SharingPeer is where a peer shakes hands: its p2p_host and one of its p2p_init_ports.
+// SharingPeer is the handshake address of a peer: the peer's p2p_host and one of its p2p_init_ports.
 type SharingPeer struct {
 	Host     string
 	InitPort uint16
@@ -106,21 +112,24 @@ type SharingPeer struct {
 
 // SharedGet names chunks that an engine wants, in order.
 type SharedGet struct {
-	Request string // that they are for; it is told to peers, and must not be empty
+	Request string // id of the request that the chunks are for; it is sent to peers, and must not be empty
 	Keys    []string
-	From    SharingPeer // who has them; nobody: directories are asked
-	// 0: the configured extra_config.p2p_sync_get_timeout_s. A context's deadline that is earlier counts instead
+	From    SharingPeer // the peer that has the chunks; zero: directories are queried
+	// Patience is the timeout; 0 means the configured extra_config.p2p_sync_get_timeout_s. An earlier deadline of
+	// the context replaces it.
 	Patience time.Duration
 }
 
-// Get returns the longest prefix that is here or that peers have, which is read from them first: as many pages, in
-// order, as chunks from the first key on. They are only to be read; release the handle then.
+// Get returns the longest prefix of the chunks that this node or its peers have; chunks of peers are read into the
+// pool first. The handle has one page per chunk, in order, from the first key on. The pages must only be read, and
+// the caller releases the handle afterwards.
 //
-// Where a chunk is missing the error is NotFound and says which is the first, beside the prefix; compute from it on. So
-// it is where directories are down, know of nobody or name who has nothing any more. TooMany: who has them serves as
-// many others as it may (p2p_max_concurrent_gets), or this node does; ask again. With From that peer is asked alone,
-// and what became of it is the error: Unreachable, Expired, or as it says. NoMemory is this node's own. Chunks beyond
-// what one message holds come in parts, one after the other.
+// If a chunk is missing, the error beside the prefix is NotFound and names the first missing chunk; the engine
+// computes the chunks from there on. The error is also NotFound if directories are down, know no holder, or name a
+// peer that no longer has the chunk. TooMany means that the peer, or this node, already serves as many gets as
+// p2p_max_concurrent_gets allows; the caller may retry. With From only that peer is asked, and its failure is the
+// error: Unreachable, Expired, or the code in the peer's reply. NoMemory is a lack of pages at this node. Chunks
+// beyond the capacity of one message are read in parts, one after the other.
 func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 	n := s.node
 	if err := n.checkSharedGet("get", &g); err != nil {
@@ -143,7 +152,7 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 				failed = err
 				break
 			}
-			got := <-t.Done() // It waits for nothing.
+			got := <-t.Done() // The command waits for nothing.
 			if len(got.Pages) > 0 {
 				pages, releases = append(pages, got.Pages...), append(releases, &engine.Unpin{Got: t.id})
 			}
@@ -155,7 +164,7 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 	return n.newPages(pages, releases...), failed
 }
 
-// sharedUntil is when a get must have come to its end.
+// sharedUntil returns the time at which a get must have ended.
 func (n *Node) sharedUntil(g *SharedGet) time.Time {
 	if g.Patience > 0 {
 		return time.Now().Add(g.Patience)
@@ -163,11 +172,13 @@ func (n *Node) sharedUntil(g *SharedGet) time.Time {
 	return time.Now().Add(time.Duration(n.cfg.BringTimeout))
 }
 
-// bring has the first of some chunks brought, as many as fit a message. They are those of a get from the chunk at on.
+// bring reads the first chunks of rest into the pool, or with the mode Delayed has peers lend them. It handles as
+// many chunks as fit into one message. rest are the keys of g from index at on.
 func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode, rest [][]byte, at int,
 	until time.Time) (Outcome, error) {
 	request := []byte(g.Request)
-	fits := n.machine.BringFits(request, rest, mode) // Of the configuration alone, so not the loop's to ask.
+	// BringFits depends only on the configuration, so it need not run on the loop.
+	fits := n.machine.BringFits(request, rest, mode)
 	if fits == 0 {
 		return Outcome{}, tooLarge(op, "Keys["+strconv.Itoa(at)+"]", strconv.Itoa(len(rest[0]))+" bytes",
 			"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
@@ -180,13 +191,13 @@ func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode
 	return n.await(ctx, t, &engine.Abort{Target: t.id}), nil
 }
 
-// sharedEnded is the error of a Get or a Keep that has the first chunks only.
+// sharedEnded returns the error of a Get or a Keep that has only the first chunks; first is their number.
 func sharedEnded(ctx context.Context, op string, g *SharedGet, out Outcome, first int) *Error {
 	code, cause := endOf(ctx, out.Code)
 	e := (&Error{Op: op, Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
 	if code == effects.NotFound {
 		nowhere := fmt.Sprintf("chunk %d of %d is nowhere (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
-		if e.Remedy != "" { // Of why its peer did not say.
+		if e.Remedy != "" { // The reason that the peer gave no chunk.
 			nowhere += ". " + e.Remedy
 		}
 		e.Remedy = nowhere
@@ -194,7 +205,7 @@ func sharedEnded(ctx context.Context, op string, g *SharedGet, out Outcome, firs
 	return e
 }
 
-// checkSharedGet says what is wrong with a Get or a Keep.
+// checkSharedGet returns an error if the arguments of a Get or a Keep are invalid.
 func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 	if err := n.wantSharing(op); err != nil {
 		return err
@@ -224,8 +235,9 @@ func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 	return n.checkTold(op, g.Keys)
 }
 
-// Lookup says how many chunks, from the first key on, are here, and how many of them one other node has, as directories
-// know: a hint, which may be old. It brings nothing. Directories look at the first 1,000 chunks.
+// Lookup returns local, the number of chunks from the first key on that this node has, and remote, the number of
+// chunks from the first key on that a single other node has according to the directories. remote is a hint, which
+// may be out of date. Lookup reads no chunk. Directories look at the first 1,000 chunks only.
 func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, err error) {
 	n := s.node
 	if err := n.wantSharing("lookup"); err != nil {
@@ -250,13 +262,13 @@ func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, 
 	return local, out.Hits, nil
 }
 
-// wantSharing refuses calls of a node that does not share.
+// wantSharing returns an error if the node does not share.
 func (n *Node) wantSharing(op string) error {
 	if n.cfg.Shares {
 		return nil
 	}
 	if err := n.tickets.isOver(op); err != nil {
-		return err // Which is more than that.
+		return err // The node has ended, which is the more important error.
 	}
 	e := wrong(op, "enable_p2p", "false", "true", "set enable_p2p: true")
 	e.Code = effects.Unsupported

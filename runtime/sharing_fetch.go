@@ -8,20 +8,21 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
 )
 
-// SharedFetch names chunks that an engine fetches from where they lie: here, or at peers.
+// SharedFetch names chunks that an engine fetches from this node or from peers with its own device code.
 type SharedFetch struct {
 	SharedGet
-	Scatter Scatter // one of them, as with Fetch
+	Scatter Scatter // exactly one of these three is set, as with Fetch
 	Device  DeviceScatter
 	Places  PlaceScatter
 }
 
-// Keep has peers lend what they have, and leaves it with them until it is fetched (p2p_delay_pull): it says how many
-// chunks, from the first key on, are here or kept for the request. No page of this node is theirs meanwhile. They are
-// kept for as long as peers lend them (their p2p_pull_pending_ttl), and the connection to them lasts; Abandon gives
-// them back.
+// Keep makes peers lend the chunks that they have, and leaves the chunks at the peers until they are fetched
+// (p2p_delay_pull). It returns the number of chunks, from the first key on, that are here or kept for the request.
+// Kept chunks use no page of this node. They are kept for as long as the peers lend them (the peers'
+// p2p_pull_pending_ttl) and the connection to the peers lasts; Abandon gives them back.
 //
-// Where a chunk is missing the error is NotFound and says which is the first; else it is as with [Sharing.Get].
+// If a chunk is missing, the error is NotFound and names the first missing chunk; other errors are as with
+// [Sharing.Get].
 func (s Sharing) Keep(ctx context.Context, g SharedGet) (kept int, err error) {
 	const op = "keep"
 	n := s.node
@@ -46,13 +47,13 @@ func (s Sharing) Keep(ctx context.Context, g SharedGet) (kept int, err error) {
 	return kept, nil
 }
 
-// Fetch hands the longest prefix that is here, or that peers have, to the engine's device code batch by batch, as
-// [Receiver.Fetch] does: it reads into a few pages (p2p_npu_buffer_size), one batch while the one before is scattered.
-// What is not kept for the request by then is asked for first. It returns how many chunks, from the first key on, were
-// taken.
+// Fetch passes the longest prefix that this node or its peers have to the engine's device code, batch by batch, as
+// [Receiver.Fetch] does. It reads into a few pages (p2p_npu_buffer_size): one batch is read while the previous
+// batch is scattered. Chunks that are not kept for the request yet are requested from peers first. Fetch returns
+// the number of chunks, from the first key on, that the device code has taken.
 //
-// A chunk that is nowhere is NotFound, beside the prefix. So is what was kept and lapsed, if its peer has it no more. A
-// read that fails ends the fetch: compute the rest.
+// A chunk that no node has is NotFound, beside the prefix. The error is also NotFound if the lease of a kept chunk
+// ended and the peer no longer has the chunk. A read that fails ends the fetch; then the engine computes the rest.
 func (s Sharing) Fetch(ctx context.Context, f SharedFetch) (taken int, err error) {
 	until := s.node.sharedUntil(&f.SharedGet)
 	kept, failed := s.Keep(ctx, f.SharedGet)

@@ -9,43 +9,44 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// An Outcome is how a command ended.
+// An Outcome is the result of a command.
 type Outcome struct {
 	Code effects.Code
-	// Held says that the command's pages may still be touched; Ticket.Returned tells when that ends.
+	// Held says that the pages of the command may still be accessed; Ticket.Returned reports the end of that.
 	Held    bool
-	Pages   []effects.Page // memory given or given back, in the command's order
-	Sent    int            // Put: chunks that this command wrote
-	Skipped int            // Put: chunks that the peer already had
-	Hits    int            // Get, Contains: chunks of the usable prefix; Fetch: all, if it ended well
-	Left    int            // Drain: things still out
-	Why     *effects.Why   // what Code leaves open; nil where there is no more to say
-	Begun   bool           // Fetch that failed: what was offered for it is given up
+	Pages   []effects.Page // pages that the command took or gave back, in the order of the command
+	Sent    int            // Put: number of chunks that this command wrote
+	Skipped int            // Put: number of chunks that the peer already had
+	Hits    int            // Get, Contains: chunks of the usable prefix; Fetch: all chunks, if the Fetch succeeded
+	Left    int            // Drain: number of items that are still open
+	Why     *effects.Why   // details of Code; nil if there are none
+	Begun   bool           // a Fetch that failed after it started: the offers for it are given up
 }
 
-// A Ticket is one command in progress.
+// A Ticket represents one command in progress.
 type Ticket struct {
 	id       effects.Ticket
 	op       string
-	done     chan Outcome  // gets exactly one
-	returned chan struct{} // closed when the command's memory is back
-	held     bool          // delivered with memory that is not; the table's
-	scatter  *scatterer    // of a Fetch; nil for the others
-	lot      *lot          // that it is one of, if it is
-	told     func(Outcome) // is given the outcome as well, and must not block; nil: nobody
+	done     chan Outcome  // receives exactly one outcome
+	returned chan struct{} // closed when nothing accesses the command's memory any more
+	held     bool          // the outcome is delivered, but the memory is still in use; guarded by the ticketTable
+	scatter  *scatterer    // of a Fetch; nil for other commands
+	lot      *lot          // lot that the command is part of; nil if the command is alone
+	told     func(Outcome) // called with the outcome; must not block; nil: not called
 }
 
-// ID is what an Abort or Release command names.
+// ID returns the number by which an Abort or Release command names this command.
 func (t *Ticket) ID() effects.Ticket { return t.id }
 
-// Done gives the one outcome. Every command has a deadline, so it always comes.
+// Done returns a channel that delivers the one outcome. The outcome always arrives, because every command has a
+// deadline.
 func (t *Ticket) Done() <-chan Outcome { return t.done }
 
-// Returned is closed once nothing touches the command's memory any more: with the outcome, or, where
-// that said Held, later.
+// Returned returns a channel that is closed when nothing accesses the command's memory any more: together with the
+// outcome or, if the outcome has Held set, later.
 func (t *Ticket) Returned() <-chan struct{} { return t.returned }
 
-// back says that nothing touches the command's memory any more.
+// back records that nothing accesses the command's memory any more.
 func (t *Ticket) back() {
 	close(t.returned)
 	if t.lot != nil {
@@ -53,7 +54,8 @@ func (t *Ticket) back() {
 	}
 }
 
-// end gives the one outcome. What it does not call held is back before it, so that whoever has it may look.
+// end delivers the one outcome. If the outcome is not Held, the memory is marked as returned before the outcome is
+// delivered, so that the receiver of the outcome may check isReturned.
 func (t *Ticket) end(out Outcome) {
 	if t.scatter != nil {
 		t.scatter.over()
@@ -76,35 +78,36 @@ func (t *Ticket) isReturned() bool {
 	}
 }
 
-// A ticketTable has the tickets in progress. Its bound is the machine's limit of commands.
+// A ticketTable holds the tickets in progress. Its capacity is the machine's limit of commands.
 type ticketTable struct {
 	mu     sync.Mutex
 	last   effects.Ticket
 	open   map[effects.Ticket]*Ticket
 	max    int
-	closed effects.Code  // why there are no new ones; OK while there are
-	fallen chan struct{} // closed when closed is Failed: what is held may never come back
+	closed effects.Code  // why new commands are refused; OK while the node accepts commands
+	fallen chan struct{} // closed when closed is Failed: memory that is held may never come back
 }
 
 func newTicketTable(limit int) *ticketTable {
 	return &ticketTable{open: make(map[effects.Ticket]*Ticket), max: limit, fallen: make(chan struct{})}
 }
 
-// A command's class says when it is refused.
+// A class says when a command is refused.
 type class uint8
 
 const (
 	work   class = iota // refused once the node closes, and when the table is nearly full
-	ending              // gives back or takes back: has a reserve of its own, and is taken while closing
+	ending              // ends commands or gives memory back: has a reserve in the table, and is accepted while closing
 )
 
-// endingReserve is the part of the table, one in so many, that work leaves to what ends it. Without it
-// a full table could not be emptied.
+// endingReserve sets the part of the table that is reserved for commands of class ending: 1/endingReserve of the
+// table. Without the reserve, a full table could not be emptied, because the commands that end others would be
+// refused.
 const endingReserve = 4
 
 func (r *ticketTable) begin(op string, c class) (*Ticket, error) { return r.add(op, c, nil) }
 
-// beginAll begins the n commands of a lot, or none.
+// beginAll begins the n commands of a lot, or none of them.
 func (r *ticketTable) beginAll(op string, c class, l *lot, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +122,8 @@ func (r *ticketTable) beginAll(op string, c class, l *lot, n int) error {
 	return nil
 }
 
-// beginFetch begins a command whose chunks e scatters. The outcome ends e's calls.
+// beginFetch begins a Fetch command, for which e scatters the chunks. The outcome of the command also ends the
+// calls of e.
 func (r *ticketTable) beginFetch(op string, e *scatterer) (*Ticket, error) { return r.add(op, work, e) }
 
 func (r *ticketTable) add(op string, c class, e *scatterer) (*Ticket, error) {
@@ -131,7 +135,8 @@ func (r *ticketTable) add(op string, c class, e *scatterer) (*Ticket, error) {
 	return r.next(op, e), nil
 }
 
-// admit says whether there is room for n commands more.
+// admit returns an error if the node takes no more commands of class c, or if there is no room for n more
+// commands. The caller holds r.mu.
 func (r *ticketTable) admit(op string, c class, n int) error {
 	limit := r.max
 	if c == work {
@@ -154,7 +159,7 @@ func (r *ticketTable) admit(op string, c class, n int) error {
 	return nil
 }
 
-// over says whether the node takes no more commands of a class.
+// over returns an error if the node takes no more commands of class c. The caller holds r.mu.
 func (r *ticketTable) over(op string, c class) error {
 	if r.closed == effects.Failed {
 		return &Error{Op: op, Code: r.closed}
@@ -165,7 +170,7 @@ func (r *ticketTable) over(op string, c class) error {
 	return nil
 }
 
-// isOver is over, for who does not hold the register.
+// isOver is over for commands of class work, for callers that do not hold r.mu.
 func (r *ticketTable) isOver(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +184,7 @@ func (r *ticketTable) next(op string, e *scatterer) *Ticket {
 	return t
 }
 
-// deliver ends a ticket; a held one stays in the table until giveBack.
+// deliver ends a ticket with its outcome. If the outcome is Held, the ticket stays in the table until giveBack.
 func (r *ticketTable) deliver(d *effects.Deliver) {
 	r.mu.Lock()
 	t := r.open[d.Ticket]
@@ -196,7 +201,7 @@ func (r *ticketTable) deliver(d *effects.Deliver) {
 		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left), Why: d.Why, Begun: d.Begun})
 }
 
-// scattererOf is what scatters the chunks of a command in progress; nil if it has none.
+// scattererOf returns the scatterer of a command in progress, or nil if the command has none.
 func (r *ticketTable) scattererOf(id effects.Ticket) *scatterer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +211,7 @@ func (r *ticketTable) scattererOf(id effects.Ticket) *scatterer {
 	return nil
 }
 
-// giveBack returns the memory of a ticket that was delivered without it.
+// giveBack marks the memory of a ticket as returned, after the ticket was delivered with Held set.
 func (r *ticketTable) giveBack(id effects.Ticket) {
 	r.mu.Lock()
 	t := r.open[id]
@@ -221,7 +226,8 @@ func (r *ticketTable) giveBack(id effects.Ticket) {
 	t.back()
 }
 
-// refuse makes begin refuse from now on: work only for Draining, everything for Closed.
+// refuse makes begin refuse commands from now on: only commands of class work for Draining, all commands for
+// Closed.
 func (r *ticketTable) refuse(why effects.Code) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,15 +236,15 @@ func (r *ticketTable) refuse(why effects.Code) {
 	}
 }
 
-// fall ends everything as Failed: what is open, and what is begun from now on. Memory of the pool stays held until
-// settle.
+// fall ends every open command as Failed, and makes begin refuse all commands as Failed. Memory of the pool stays
+// held until abandon.
 func (r *ticketTable) fall() {
 	r.mu.Lock()
 	r.closed = effects.Failed
 	var ended []*Ticket
 	for id, t := range r.open {
 		if t.held {
-			continue // It has its outcome.
+			continue // The outcome is already delivered.
 		}
 		ended = append(ended, t)
 		if t.held = t.scatter == nil; !t.held {
@@ -248,12 +254,13 @@ func (r *ticketTable) fall() {
 	r.mu.Unlock()
 	close(r.fallen)
 	for _, t := range ended {
-		// A fetch's memory is the engine's, and what stores into it is the call that now ends: it is not held.
+		// The memory of a Fetch belongs to the engine, and only the scatter call that ends now stores into it, so
+		// the memory of a Fetch is not held.
 		t.end(Outcome{Code: effects.Failed, Held: t.held})
 	}
 }
 
-// hasFallen says whether the rank has failed.
+// hasFallen reports whether the rank has failed.
 func (r *ticketTable) hasFallen() bool {
 	select {
 	case <-r.fallen:
@@ -263,8 +270,8 @@ func (r *ticketTable) hasFallen() bool {
 	}
 }
 
-// abandon ends what is still open, because nothing will step the machine again. All memory is back: nothing is at the
-// pool any more.
+// abandon ends the commands that are still open, because the machine is never stepped again. All memory is
+// returned: the caller guarantees that nothing uses the pool any more.
 func (r *ticketTable) abandon() {
 	r.mu.Lock()
 	open := r.open
@@ -275,15 +282,16 @@ func (r *ticketTable) abandon() {
 	r.mu.Unlock()
 	for _, t := range open {
 		if t.held {
-			t.back() // It has its outcome.
+			t.back() // The outcome is already delivered.
 			continue
 		}
 		t.end(Outcome{Code: effects.Closed})
 	}
 }
 
-// await waits for a ticket's outcome. A context that is cancelled first has the command taken back with abort,
-// and the outcome is waited for all the same: until it is there, the pages are in flight (deadline.go).
+// await waits for the outcome of a ticket and returns it. If the context is cancelled first, await aborts the
+// command with the command abort, and still waits for the outcome, because the pages are in flight until then
+// (deadline.go).
 func (n *Node) await(ctx context.Context, t *Ticket, abort effects.CommandBody) Outcome {
 	select {
 	case out := <-t.Done():
@@ -296,7 +304,7 @@ func (n *Node) await(ctx context.Context, t *Ticket, abort effects.CommandBody) 
 	return n.takeBack(t, abort)
 }
 
-// takeBack ends a command, and waits for its outcome.
+// takeBack aborts a command, waits for its outcome and returns the outcome.
 func (n *Node) takeBack(t *Ticket, abort effects.CommandBody) Outcome {
 	if a, err := n.submit("abort", ending, abort); err == nil {
 		<-a.Done()

@@ -5,8 +5,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/watch"
 )
 
-// A watched driver shows what passes between a machine and its driver, in the order in
-// which the machine sees it.
+// A watched driver reports the events and effects that pass between a machine and its driver, in the order in
+// which the machine sees them.
 type watched struct {
 	driver
 	told  func(effects.Event)
