@@ -6,8 +6,8 @@ import (
 )
 
 // The content of a chunk is a function of its key alone, so that any process can make the content and any other process
-// can check it. Every word of the content differs from every other word, so that the check finds misplaced bytes as well
-// as wrong bytes.
+// can check it. Every word of the content differs from every other word, so that the check finds misplaced bytes as
+// well as wrong bytes.
 
 const (
 	weyl  = 0x9e3779b97f4a7c15

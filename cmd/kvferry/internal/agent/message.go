@@ -1,6 +1,7 @@
 // Package agent lets another program drive a node over two pipes, with one JSON object per line. The agent plays the
-// part of the engine: it computes the KV bytes of each chunk from the chunk's key, so that any other agent can verify the
-// bytes that arrive. The demo and the tests drive their nodes this way, and so can an operator who tries out a node.
+// part of the engine: it computes the KV bytes of each chunk from the chunk's key, so that any other agent can verify
+// the bytes that arrive. The demo and the tests drive their nodes this way, and so can an operator who tries out a
+// node.
 //
 // Each request has an ID, which the response repeats. For example, a put pushes a chunk to a peer, and the get on that
 // peer verifies it; the other pairs of lines show a fetch, a store, a bring, a lookup and a layerwise prefill:

@@ -21,8 +21,8 @@ type Registered struct {
 	Ranks     int    `json:"ranks,omitempty"`
 }
 
-// finish writes the content of the blocks and lends the blocks to consumers. The response is written when the blocks are
-// returned.
+// finish writes the content of the blocks and lends the blocks to consumers. The response is written when the blocks
+// are returned.
 func (s *server) finish(ctx context.Context, req *Request) Response {
 	x := req.Registered
 	if x == nil || len(x.Blocks) != len(req.Keys) {
@@ -112,8 +112,8 @@ func (s *server) cells(req *Request, visit func(b []byte, key string)) error {
 	return nil
 }
 
-// takeable makes a request cancellable by "cancel". It returns the request's context and a function that the caller must
-// call when the request ends.
+// takeable makes a request cancellable by "cancel". It returns the request's context and a function that the caller
+// must call when the request ends.
 func (s *server) takeable(ctx context.Context, req *Request) (of context.Context, done func()) {
 	of, cancel := context.WithCancel(ctx)
 	s.mu.Lock()

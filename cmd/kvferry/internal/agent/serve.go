@@ -40,8 +40,8 @@ func Refuse(out io.Writer, err error) error { return json.NewEncoder(out).Encode
 // Serve answers the requests that it reads from in until in ends or ctx is cancelled. At the end of in, Serve waits for
 // the requests in progress. When ctx is cancelled, the requests in progress are cancelled too, and their responses are
 // written before Serve returns. A blocked read of in outlives Serve in that case, so a caller that cancels ctx and
-// continues to run must close in. Serve returns the error of reading in, the first error of writing to out, or the first
-// error of releasing pages after the response was written.
+// continues to run must close in. Serve returns the error of reading in, the first error of writing to out, or the
+// first error of releasing pages after the response was written.
 func Serve(ctx context.Context, on Node, in io.Reader, out io.Writer) error {
 	s := server{node: on.Node, engine: on.Engine, links: on.Links, out: json.NewEncoder(out)}
 	s.answer(Response{Code: effects.OK.String(), Stats: s.stats()})

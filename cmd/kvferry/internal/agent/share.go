@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// store writes the content of the keys into reserved pages and stores them in the cache, from which peers may read them.
+// store writes the content of the keys into reserved pages and stores them in the cache, from which peers may read
+// them.
 func (s *server) store(ctx context.Context, req *Request) Response {
 	sharing := s.node.Sharing()
 	pages, err := sharing.Reserve(ctx, len(req.Keys))
@@ -39,8 +40,8 @@ func (s *server) bring(ctx context.Context, req *Request) Response {
 	return s.look(ctx, req, pages, err, time.Since(begin))
 }
 
-// bringLate is a bring with Fetch set: the chunks stay with the peers until the engine fetches them. If the fetch fails,
-// the deferred chunks of the request are abandoned.
+// bringLate is a bring with Fetch set: the chunks stay with the peers until the engine fetches them. If the fetch
+// fails, the deferred chunks of the request are abandoned.
 func (s *server) bringLate(ctx context.Context, req *Request, g *runtime.SharedGet) Response {
 	var checked Response
 	var how runtime.Fetch

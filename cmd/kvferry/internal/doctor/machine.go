@@ -25,10 +25,10 @@ type Machine struct {
 	Env  func(string) string // the environment
 
 	Memfd      func() error                                              // creates a page pool and removes it
-	Clocks     func() (boottime, monotonic time.Duration, err error)     // time since boot, with and without suspended time
+	Clocks     func() (boottime, monotonic time.Duration, err error)     // since boot, with and without suspended time
 	Interfaces func() ([]Interface, error)                               // lists the network interfaces
 	Listen     func(host string, port uint16) error                      // binds a TCP port for a moment
-	Writable   func(dir string) error                                    // returns an error if files cannot be created in dir
+	Writable   func(dir string) error                                    // fails if files cannot be created in dir
 	HostCopy   func(bytes uint64) (bytesPerSecond float64, failed error) // copies in host memory
 	NPUs       func(ctx context.Context, libraries Libraries, copyBytes uint64) NPUs
 	NIXL       func(ctx context.Context, o libnixl.Options, transports string, bytes uint64) NIXL
@@ -125,8 +125,8 @@ func (m Machine) number(name string) (uint64, bool) {
 	return n, err == nil
 }
 
-// field returns the text after "name:" at the start of a line of a file, as files in /proc are written. It returns "" if
-// there is no such line.
+// field returns the text after "name:" at the start of a line of a file, as files in /proc are written. It returns ""
+// if there is no such line.
 func (m Machine) field(file, name string) string {
 	for line := range strings.Lines(m.text(file)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -144,6 +144,6 @@ func (m Machine) kilobytes(file, name string) (uint64, bool) {
 
 // matches returns the names that match a pattern, in order.
 func (m Machine) matches(pattern string) []string {
-	names, _ := fs.Glob(m.Root, pattern) // Glob fails only for a malformed pattern, and all patterns are well-formed constants.
+	names, _ := fs.Glob(m.Root, pattern) // Glob fails only for a malformed pattern; the patterns are valid constants.
 	return names
 }

@@ -1,13 +1,13 @@
-// Package trace reads request traces. A trace lists the requests that a serving system received over some time, with one
-// JSON object per line, in the format of the Mooncake traces. The demo replays traces. For example, this line is a request
-// of 700 prompt tokens, and so of two blocks, that arrived after 1.2 seconds:
+// Package trace reads request traces. A trace lists the requests that a serving system received over some time, with
+// one JSON object per line, in the format of the Mooncake traces. The demo replays traces. For example, this line is a
+// request of 700 prompt tokens, and so of two blocks, that arrived after 1.2 seconds:
 //
 //	{"timestamp": 1200, "input_length": 700, "output_length": 42, "hash_ids": [0, 17]}
 //
 // The timestamp is the arrival in milliseconds from the start of the trace, and is never less than the timestamp of the
 // line before. The fields input_length and output_length count tokens. The field hash_ids has one id for each full or
-// partial block of 512 prompt tokens, in order; equal ids stand for equal blocks after equal prefixes. All four fields are
-// required, and no other field is allowed.
+// partial block of 512 prompt tokens, in order; equal ids stand for equal blocks after equal prefixes. All four fields
+// are required, and no other field is allowed.
 package trace
 
 import (
@@ -114,8 +114,8 @@ func Read(name string, r io.Reader, limits Limits) ([]Request, error) {
 	return requests, nil
 }
 
-// parseLine reads one object. It reads token by token, because decoding into a struct would accept a field that is given
-// twice, or whose name has other letter case.
+// parseLine reads one object. It reads token by token, because decoding into a struct would accept a field that is
+// given twice, or whose name has other letter case.
 func parseLine(text []byte, limits Limits) (Request, *Error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
