@@ -13,8 +13,8 @@ import (
 // libzmqAbsent is the reason that a build has no libzmq. It is nil, because this build has libzmq.
 var libzmqAbsent error
 
-// libzmqOpener returns the control transport over libzmq. The limits on
-// peers' connections have no effect on this transport.
+// libzmqOpener returns the control transport over libzmq. The limits on peers' connections have no effect on this
+// transport.
 func libzmqOpener(cfg *config.Config) control.Opener {
 	return libzmq.Config{
 		MaxConns:     int(cfg.Bounds.Conns),
