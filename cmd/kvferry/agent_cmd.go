@@ -47,7 +47,7 @@ pd_shutdown_timeout_sec at the most. A second signal ends it at once.`,
 			to.Node, to.Limits = n.Node.Node, &cfg.Limits
 			to.Poll = cfg.Poll
 			served := serveEngines(cmd, n, to, cfg.DrainTimeout)
-			// The context has ended, and closing has bounds of its own.
+			// The context has ended; closing has time limits of its own.
 			return errors.Join(served, n.close(context.WithoutCancel(cmd.Context())))
 		},
 	}

@@ -24,26 +24,26 @@ func newConfigCommand() *cobra.Command {
 	return cmd
 }
 
-// A checkedFile is a file without problems of its own, as --json shows it.
+// A checkedFile describes a node's file that has no problems of its own, in the form that --json prints.
 type checkedFile struct {
 	File    string `json:"file"`
 	Role    string `json:"role"`
-	Mode    string `json:"mode"` // as config.Config.Mode has it
+	Mode    string `json:"mode"` // the value of config.Config.Mode
 	Channel string `json:"transfer_channel"`
-	Device  string `json:"pd_buffer_device"` // where the pool really lies
+	Device  string `json:"pd_buffer_device"` // the device that really has the pool
 	Ranks   int    `json:"ranks"`            // 0 for a sender whose lists name none
-	// BufferBytes is rounded up to whole pages where the file has a layout; Pages and PageBytes
-	// are 0 where it has none.
+	// BufferBytes is rounded up to whole pages if the file has a layout. If the file has no layout, Pages and PageBytes
+	// are 0.
 	BufferBytes uint64 `json:"buffer_bytes"`
 	PageBytes   uint64 `json:"page_bytes"`
 	Pages       uint32 `json:"pages"`
-	// ArenaPages lie behind Pages: what peers read is copied there.
+	// ArenaPages is the number of pages after Pages, into which chunks are copied for peers to read.
 	ArenaPages uint32 `json:"arena_pages,omitempty"`
-	// NPUPages are those of a second pool, in the NPU's memory, for what peers share.
+	// NPUPages is the size of a second pool in the NPU's memory, for chunks that peers share.
 	NPUPages uint32 `json:"npu_pages,omitempty"`
 }
 
-// A checkedDirectory is a directory's file without problems of its own, as --json shows it.
+// A checkedDirectory describes a directory's file that has no problems of its own, in the form that --json prints.
 type checkedDirectory struct {
 	File           string           `json:"file"`
 	Role           string           `json:"role"` // directory
@@ -129,14 +129,15 @@ node has no engine: --node checks that the file says all that it needs.`,
 	return cmd
 }
 
-// A configCheck is what check has read, and what it found.
+// A configCheck holds the files that check has read and the problems that it found.
 type configCheck struct {
 	nodes           []*config.Config
 	directories     []*config.Directory
 	notes, problems []config.Problem
 }
 
-// read reads one file as whatever its keys say that it is. It fails only if the file could not be judged.
+// read reads one file as a node's or a directory's file, depending on the file's keys. It fails only if the file could
+// not be checked.
 func (c *configCheck) read(file string, data []byte, env func(string) (string, bool)) error {
 	node, directory, err := (*config.Config)(nil), (*config.Directory)(nil), error(nil)
 	if config.IsDirectory(data) {
@@ -161,9 +162,9 @@ func (c *configCheck) read(file string, data []byte, env func(string) (string, b
 	return nil
 }
 
-// compare compares each sender with each receiver, each node with the directories, and these with each other. Two files
-// of senders, or of receivers, are two nodes of a larger deployment: they need not go together, but cannot bind the same
-// ports of one host.
+// compare compares each sender with each receiver, each node with the directories, and the directories with each other.
+// Two files of senders, or of receivers, are two nodes of a larger deployment. Two such nodes need not match, but
+// cannot bind the same ports of one host.
 func (c *configCheck) compare() {
 	for i, a := range c.nodes {
 		for _, b := range c.nodes[i+1:] {

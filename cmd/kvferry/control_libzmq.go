@@ -10,10 +10,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/libzmq"
 )
 
-// libzmqAbsent is why this build has no libzmq: it has.
+// libzmqAbsent is the reason that a build has no libzmq. It is nil, because this build has libzmq.
 var libzmqAbsent error
 
-// libzmqOpener returns the control transport over libzmq. The bounds of connections of peers have no effect there.
+// libzmqOpener returns the control transport over libzmq. The limits on peers' connections have no effect on this
+// transport.
 func libzmqOpener(cfg *config.Config) control.Opener {
 	return libzmq.Config{
 		MaxConns:     int(cfg.Bounds.Conns),

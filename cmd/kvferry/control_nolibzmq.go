@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// libzmqAbsent is why this build has no libzmq. A build has it by a tag, because who builds without it needs neither
-// libzmq nor its headers.
+// libzmqAbsent is the reason that this build has no libzmq. The build tag libzmq adds the library, so that a build
+// without the tag needs neither libzmq nor its headers.
 var libzmqAbsent error = &control.Error{
 	Code: effects.Unsupported, What: "control.transport libzmq, which this build does not have",
 	Remedy: "build with CGO_ENABLED=1 go build -tags libzmq ./cmd/kvferry, which needs a C compiler, pkg-config and " +

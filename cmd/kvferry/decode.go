@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// decodeInputMax bounds what is read from a file or standard input: many messages in hex.
+// decodeInputMax is the size limit of a file or of standard input. It has room for many messages in hex.
 const decodeInputMax = 64 << 20
 
 func newDecodeCommand() *cobra.Command {
@@ -70,7 +70,7 @@ func readFile(name string) ([][]byte, error) {
 	return readMessages(f)
 }
 
-// readMessages reads one message of raw bytes or JSON, or lines of hex.
+// readMessages reads either one message of raw bytes or JSON, or one message in hex per line.
 func readMessages(r io.Reader) ([][]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, decodeInputMax+1))
 	if err != nil {
@@ -105,17 +105,17 @@ func parseHexLines(text string) (messages [][]byte, err error) {
 	return messages, nil
 }
 
-// A decoded message, as --json shows it.
+// A decoded is one decoded message in the form that --json prints.
 type decoded struct {
-	Message string   `json:"message"` // its tag; empty if none was read
+	Message string   `json:"message"` // the message's tag; empty if no tag was read
 	Bytes   int      `json:"bytes"`
-	Text    []string `json:"text"` // the lines that are printed without --json
+	Text    []string `json:"text"` // the lines printed without --json
 	Error   *refusal `json:"error,omitempty"`
-	// Msgpack is a message that no schema of ours explains, by nothing but its encoding.
+	// Msgpack is the generic MessagePack form of a message that matches no schema of kvferry.
 	Msgpack []string `json:"msgpack,omitempty"`
 }
 
-// A refusal is why a node would not take a message.
+// A refusal is the reason that a node would refuse a message.
 type refusal struct {
 	Code   string `json:"code"`
 	Field  string `json:"field,omitempty"`
@@ -164,7 +164,7 @@ func describe(b []byte) decoded {
 	limits := protocol.DefaultLimits()
 	text, err := protocol.Describe(b, &limits)
 	d := decoded{Bytes: len(b), Text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
-	if tag, err := protocol.PeekControllerTag(b, &limits); err == nil { // It may be JSON.
+	if tag, err := protocol.PeekControllerTag(b, &limits); err == nil { // Controller messages may be JSON.
 		d.Message = tag.String()
 	}
 	var why *protocol.DecodeError

@@ -11,7 +11,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// Bounds of what is shown of a message that is none of ours.
+// Limits on the output for a message that matches no schema of kvferry.
 const (
 	genericDepthMax = 64
 	genericLinesMax = 10_000
@@ -20,8 +20,8 @@ const (
 
 var errGenericBound = errors.New("it is too deep or too long to be shown")
 
-// asMsgpack shows bytes by nothing but their encoding, for messages that no schema of ours explains. Where they are no
-// msgpack it shows what was read before, and why not more.
+// asMsgpack prints bytes as generic MessagePack, for messages that match no schema of kvferry. If the bytes are not
+// valid MessagePack, asMsgpack prints the values before the error and the reason.
 func asMsgpack(b []byte) []string {
 	g := generic{dec: msgpack.NewDecoder(bytes.NewReader(b)), rest: bytes.NewReader(b)}
 	g.dec.Reset(g.rest)
@@ -40,7 +40,7 @@ type generic struct {
 	lines []string
 }
 
-// value shows the next value, behind a name, so deep.
+// value prints the next value after the given name, at the given depth of nesting.
 func (g *generic) value(name string, depth int) error {
 	if depth > genericDepthMax || len(g.lines) >= genericLinesMax {
 		return errGenericBound
@@ -90,7 +90,7 @@ func (g *generic) value(name string, depth int) error {
 	return nil
 }
 
-// key is the name of an entry of a map: as a rule a string.
+// key returns the name of a map entry, which usually is a string.
 func (g *generic) key() (string, error) {
 	code, err := g.dec.PeekCode()
 	switch {
@@ -102,7 +102,7 @@ func (g *generic) key() (string, error) {
 	return g.scalar()
 }
 
-// scalar is a value that has no parts. Nothing is made room for that is not there: a length beyond the end is refused.
+// scalar returns a value that has no parts. A length beyond the end of the input is refused before memory is allocated.
 func (g *generic) scalar() (string, error) {
 	raw, err := g.dec.DecodeRaw()
 	if err != nil {
@@ -113,7 +113,7 @@ func (g *generic) scalar() (string, error) {
 		if errors.Is(err, io.EOF) {
 			return "", io.ErrUnexpectedEOF
 		}
-		return fmt.Sprintf("%d bytes % x", len(raw), raw[:min(len(raw), genericTextMax)]), nil // An extension of somebody's.
+		return fmt.Sprintf("%d bytes % x", len(raw), raw[:min(len(raw), genericTextMax)]), nil // An extension type.
 	}
 	switch v := v.(type) {
 	case string:

@@ -166,10 +166,10 @@ pinned or on an NPU.`,
 	return cmd
 }
 
-// roleBoth is the --role of nodes that are prefill and decode.
+// roleBoth is the --role of nodes that have both roles, prefill and decode.
 const roleBoth = "both"
 
-// modesOf leaves out what nodes of a role do not have, where all modes were asked for.
+// modesOf leaves out the modes that nodes of the role do not have, if all modes were requested.
 func modesOf(role string, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, error) {
 	switch role {
 	case "each":
@@ -188,7 +188,7 @@ func modesOf(role string, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, err
 	return able, nil
 }
 
-// recallModes leaves out those in which nodes do not recall, where all modes were asked for.
+// recallModes leaves out the modes in which nodes do not recall, if all modes were requested.
 func recallModes(wanted bool, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, error) {
 	if !wanted {
 		return modes, nil
@@ -204,8 +204,8 @@ func recallModes(wanted bool, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode,
 	return able, nil
 }
 
-// playModes replays the trace once for each mode and each kind of NPUs, which is nil for none, with processes of its
-// own.
+// playModes replays the trace once for each mode and each kind of NPU, with new processes each time. A nil NPU stands
+// for host memory.
 func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*demo.NPU, asJSON bool) error {
 	var all demo.Summary[*demo.Report]
 	for _, o.NPU = range npus {
@@ -260,11 +260,11 @@ func readTrace(file string, most int) (name string, requests []trace.Request, er
 	return name, requests, err
 }
 
-// progressEvery is the time between lines of progress where no bar can be drawn.
+// progressEvery is the time between lines of progress if the output is not a terminal.
 const progressEvery = 10 * time.Second
 
-// showReplayProgress draws a bar where w is a terminal, and writes a line every progressEvery elsewhere. The function
-// that it returns ends that.
+// showReplayProgress draws a progress bar if w is a terminal; otherwise it writes a line every progressEvery. The
+// returned function ends the output.
 func showReplayProgress(w io.Writer, name string, o *demo.Options) (finish func()) {
 	if f, isFile := w.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
 		p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(48))
@@ -273,7 +273,7 @@ func showReplayProgress(w io.Writer, name string, o *demo.Options) (finish func(
 			mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
 		o.Progress = func(done, _ int) { bar.SetCurrent(int64(done)) }
 		return func() {
-			bar.Abort(false) // Does nothing to a bar that is full.
+			bar.Abort(false) // Abort has no effect on a full bar.
 			p.Wait()
 		}
 	}

@@ -85,7 +85,7 @@ SIGTERM and SIGINT stop it.`,
 	return cmd
 }
 
-// sharedLog is how the log is reached that directories share.
+// sharedLog describes the connection to the log that directories share.
 func sharedLog(s *config.SharedLog) (c valkey.Config, err error) {
 	c = valkey.Config{Stream: s.Stream, Password: s.Password}
 	if s.TLS {
@@ -94,7 +94,7 @@ func sharedLog(s *config.SharedLog) (c valkey.Config, err error) {
 	return c, err
 }
 
-// directoryConfig reads the file, if there is one, and the environment.
+// directoryConfig reads the configuration from the file, if one is given, and from the environment.
 func directoryConfig(file, ports string) (*config.Directory, error) {
 	if file == "" {
 		file = os.Getenv("LMCACHE_CONTROLLER_CONFIG_FILE")
@@ -119,7 +119,7 @@ func directoryConfig(file, ports string) (*config.Directory, error) {
 	return cfg, nil
 }
 
-// directoryFigures are what a directory knows, as --json prints it.
+// directoryFigures counts what a directory has registered, in the form that --json prints.
 type directoryFigures struct {
 	Instances int `json:"instances"`
 	Workers   int `json:"workers"`
@@ -140,7 +140,7 @@ type directoryPorts struct {
 	Heartbeat uint16 `json:"heartbeat,omitempty"`
 }
 
-// watchDirectory prints what a directory knows until ctx ends.
+// watchDirectory prints the directory's figures until ctx ends.
 func watchDirectory(ctx context.Context, w io.Writer, d *directory.Directory, every time.Duration, asJSON bool) error {
 	if asJSON {
 		serving := struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// A sizing is what a model's pages look like, and how many of them a node needs.
+// A sizing gives the layout of a model's pages and the number of pages that a node needs.
 type sizing struct {
 	Model     string `json:"model"`
 	ChunkSize uint32 `json:"chunk_size"`
@@ -23,13 +23,13 @@ type sizing struct {
 		Dtype   string `json:"dtype"`
 		MLA     bool   `json:"mla,omitempty"`
 	} `json:"layout"`
-	PageBytes  uint64 `json:"page_bytes"`  // a full chunk of all layers, of one rank
-	TokenBytes uint64 `json:"token_bytes"` // of one token
+	PageBytes  uint64 `json:"page_bytes"`  // bytes of a full chunk of all layers on one rank
+	TokenBytes uint64 `json:"token_bytes"` // bytes of one token
 	Tokens     uint32 `json:"max_model_len"`
 	Requests   uint32 `json:"requests"`
 	Pages      uint64 `json:"pages"`
-	Buffer     uint64 `json:"pd_buffer_size"`      // for so many requests of so many tokens
-	NPU        uint64 `json:"p2p_npu_buffer_size"` // for one of them, in a node that shares with p2p_use_npu
+	Buffer     uint64 `json:"pd_buffer_size"`      // bytes for the given number of requests and tokens
+	NPU        uint64 `json:"p2p_npu_buffer_size"` // bytes for one request, in a node that shares with p2p_use_npu
 }
 
 func newLayoutCommand() *cobra.Command {
@@ -86,8 +86,8 @@ for what it gets: p2p_npu_buffer_size is for the chunks of one request.`,
 	return cmd
 }
 
-// requestsLeast is how many of the longest requests a receiver's pool must have room for, so that one sender's share
-// has room for one of them.
+// requestsLeast is the number of longest requests for which a receiver's pool must have room, so that the share of one
+// sender has room for one such request.
 const requestsLeast = 2
 
 func sizeOf(m *model.Model, chunk, tokens, tp, requests uint32, dtype string) (s sizing, err error) {
@@ -112,7 +112,7 @@ func sizeOf(m *model.Model, chunk, tokens, tp, requests uint32, dtype string) (s
 	if s.Layout.KVHeads, err = m.HeadsOfRank(tp); err != nil {
 		return s, usageError{err}
 	}
-	// What a page is, a configuration says.
+	// A configuration determines the size of a page.
 	c, err := config.Parse("layout", []byte("enable_pd: true\npd_role: receiver\npd_peer_host: localhost\n"+
 		"pd_peer_init_port: 1\npd_peer_alloc_port: 2\npd_buffer_device: cpu\npd_buffer_size: 1\n"+s.lines()), nil)
 	var refused *config.Error
@@ -129,7 +129,7 @@ func sizeOf(m *model.Model, chunk, tokens, tp, requests uint32, dtype string) (s
 	return s, nil
 }
 
-// lines are what a configuration says of a model.
+// lines returns the lines that describe the model in a configuration.
 func (s *sizing) lines() string {
 	l := &s.Layout
 	heads, mla := fmt.Sprintf("num_kv_heads: %d, ", l.KVHeads), ""
@@ -145,7 +145,7 @@ func (s *sizing) text(file string, tp uint32) string {
 	if tp > 1 {
 		rank = fmt.Sprintf(", each of %d ranks", tp)
 	}
-	const kib, huge = 1 << 10, 2 << 20 // In which ulimit counts, and a huge page where a host says nothing else.
+	const kib, huge = 1 << 10, 2 << 20 // The unit of ulimit, and the size of a huge page unless the host has another.
 	return fmt.Sprintf("# %s (%s)%s: a token takes %d bytes, a page %d\n"+
 		"# Beside a cache, with p2p_use_npu: p2p_npu_buffer_size: %d, for one request\n"+
 		"# With pool.lock: ulimit -l %d; with pool.huge_pages: sysctl vm.nr_hugepages=%d, of 2 MiB each\n"+

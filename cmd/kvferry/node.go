@@ -50,7 +50,7 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 			}
 			n, err := openNode(cmd.Context(), cfg, rank, log, failAlone(reports)...)
 			if err != nil && commands {
-				// Whoever gives the commands is told by what it reads.
+				// The program that sends the commands receives the error as the first response.
 				err = errors.Join(err, agent.Refuse(cmd.OutOrStdout(), err))
 			}
 			if err != nil {
@@ -61,7 +61,7 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 				cfg.PageBytes)
 			served := n.serve(cmd, commands)
 			log.Info("draining", "at_most", cfg.DrainTimeout, "remedy", "a second signal ends it at once")
-			// The context has ended, and closing has bounds of its own.
+			// The context has ended; closing has time limits of its own.
 			closed := n.close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closed)
 			return errors.Join(served, closed)
@@ -74,7 +74,7 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 	return cmd
 }
 
-// readNode reads the configuration of a node that stands alone, and says its notes in the node's log.
+// readNode reads the configuration of a node that runs without an engine's process, and logs the configuration's notes.
 func readNode(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -94,7 +94,7 @@ func readNode(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, er
 	return cfg, log, nil
 }
 
-// failAlone has an assertion that fails be reported in that folder; an empty one leaves it a panic.
+// failAlone makes a failed assertion write a report into the folder. With an empty folder, the assertion panics.
 func failAlone(reports string) []runtime.Option {
 	if reports == "" {
 		return nil
@@ -102,7 +102,7 @@ func failAlone(reports string) []runtime.Option {
 	return []runtime.Option{runtime.WithFailAlone(runtime.FailAlone{Reports: reports})}
 }
 
-// serve lasts until the node is told to stop, or has failed, which is an error.
+// serve runs until the context ends or the node fails. It returns an error only if the node fails.
 func (n *node) serve(cmd *cobra.Command, commands bool) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()

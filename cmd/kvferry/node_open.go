@@ -17,13 +17,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A node is a rank that serves, and what it stands on.
+// A node is a serving rank together with the NPU or the library that the rank uses.
 type node struct {
 	agent.Node
-	npu *npunode.NPU // nil: memory of the process
+	npu *npunode.NPU // nil if the pages are in the process's memory
 }
 
-// openNode is where a node's parts meet: what the runtime does not know by itself is named here.
+// openNode assembles a node from its parts. It supplies the parts that package runtime does not import by itself.
 func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, more ...runtime.Option,
 ) (*node, error) {
 	options := append(more, runtime.WithRank(rank), runtime.WithLogger(log),
@@ -86,7 +86,7 @@ func openOverNIXL(ctx context.Context, cfg *config.Config, rank int, log *slog.L
 	return &node{Node: agent.Node{Node: n, Engine: agent.InProcess{}, Links: on.Links}}, nil
 }
 
-// close ends the node, then what it stands on.
+// close closes the node first and then the NPU.
 func (n *node) close(ctx context.Context) error {
 	err := n.Close(ctx)
 	if n.npu != nil {
@@ -95,7 +95,7 @@ func (n *node) close(ctx context.Context) error {
 	return err
 }
 
-// controlOpener returns the control transport that a configuration chooses.
+// controlOpener returns the opener of the control transport that the configuration selects.
 func controlOpener(cfg *config.Config) control.Opener {
 	if cfg.Control == config.ControlLibZMQ {
 		return libzmqOpener(cfg)

@@ -21,10 +21,10 @@ const (
 	exitUsage   = 2
 )
 
-// serves is the annotation of a command that runs until a signal ends it: that is its success.
+// serves is the annotation of a command that runs until a signal ends it. For such a command, the signal means success.
 const serves = "serves"
 
-// serving marks a command so.
+// serving adds the annotation serves to a command.
 func serving(cmd *cobra.Command) *cobra.Command {
 	cmd.Annotations = map[string]string{serves: "until a signal"}
 	return cmd
@@ -45,11 +45,11 @@ func (i interruption) name() string {
 	return i.signal.String()
 }
 
-// exitCode is what a shell says of a process that the signal killed.
+// exitCode returns the exit code that a shell reports for a process that the signal killed.
 func (i interruption) exitCode() int { return 128 + int(i.signal) }
 
-// interruptedBy returns the signal that ended ctx, and reports whether it has ended. One that ended without a signal,
-// as in tests, counts as interrupted from the keyboard.
+// interruptedBy returns the signal that ended ctx, and reports whether ctx has ended. A context that ended without a
+// signal, as in tests, counts as interrupted from the keyboard.
 func interruptedBy(ctx context.Context) (interruption, bool) {
 	if ctx.Err() == nil {
 		return interruption{}, false
@@ -59,10 +59,10 @@ func interruptedBy(ctx context.Context) (interruption, bool) {
 	return i, true
 }
 
-// errFinding ends a command that has already said what it found.
+// errFinding ends a command that has already printed its findings.
 var errFinding = errors.New("found something wrong")
 
-// A usageError is a call that could not be understood.
+// A usageError is the error of a wrong command line.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
@@ -136,8 +136,8 @@ by SIGINT and SIGTERM before the work was done.`,
 	return root
 }
 
-// strict makes cmd and all below it report wrong calls as usage errors: wrong flags, wrong
-// arguments, and groups called without one of their commands.
+// strict makes cmd and all its subcommands report wrong calls as usage errors: wrong flags, wrong arguments, and groups
+// that are called without one of their commands.
 func strict(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
@@ -168,7 +168,7 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// runGroup is called for a group of commands when none of them was named.
+// runGroup runs when a group of commands is called without a subcommand.
 func runGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		if err := cmd.Help(); err != nil {
@@ -182,7 +182,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q; %s --help lists them", args[0], cmd.CommandPath())
 }
 
-// addJSONFlag adds --json to cmd. What it prints is one indented value on standard output.
+// addJSONFlag adds the flag --json to cmd. With the flag, cmd prints one indented JSON value on standard output.
 func addJSONFlag(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON instead of text")
 }

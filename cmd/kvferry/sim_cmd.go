@@ -60,7 +60,7 @@ func (f shardFlag) Set(text string) error {
 	return nil
 }
 
-// A campaignReport is what sim run --json prints, and what sim merge reads.
+// A campaignReport is the report that sim run --json prints and sim merge reads.
 type campaignReport struct {
 	sim.Summary
 	Workers          int     `json:"workers"`
@@ -68,9 +68,9 @@ type campaignReport struct {
 	SeedsPerSecond   float64 `json:"seeds_per_second"`
 	StepsPerSecond   float64 `json:"steps_per_second"`
 	SimulatedPerReal float64 `json:"simulated_per_real"`
-	Plan             string  `json:"plan,omitempty"`      // the file with the first failure, minimised
-	PlanText         string  `json:"plan_text,omitempty"` // what is in it
-	Replay           string  `json:"replay,omitempty"`    // the command that shows it
+	Plan             string  `json:"plan,omitempty"`      // the path of the minimised plan of the first failure
+	PlanText         string  `json:"plan_text,omitempty"` // the text of the plan
+	Replay           string  `json:"replay,omitempty"`    // the command that replays the plan
 	// Interrupted names the signal that ended the campaign, and Asked what it was asked to run; empty if it ran all.
 	Interrupted string `json:"interrupted,omitempty"`
 	Asked       string `json:"asked,omitempty"`

@@ -11,11 +11,11 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// noted is how many seeds are run between two notes in the campaign file: what a campaign that is killed has to run
-// again.
+// noted is the number of seeds between two saves of the campaign file. A campaign that is killed must run at most this
+// many seeds again.
 const noted = 5000
 
-// goOn runs the seeds that a campaign file has not had, and notes them in it as they are run.
+// goOn runs seeds that the campaign file does not record yet, and records them in the file.
 func goOn(ctx context.Context, o sim.CampaignOptions, path string) (sim.Summary, *campaign.Profile, error) {
 	book, err := campaign.Open(path)
 	if err != nil {

@@ -53,7 +53,7 @@ func newSimMergeCommand() *cobra.Command {
 	return cmd
 }
 
-// unpack writes the plan of the first failure here: the shard that found it may have run elsewhere.
+// unpack writes the plan of the first failure to this machine, because the shard that found it may have run elsewhere.
 func (r *campaignReport) unpack(folder string) error {
 	if r.First == nil || r.PlanText == "" {
 		return nil
@@ -68,8 +68,8 @@ func (r *campaignReport) unpack(folder string) error {
 	return p.Write(r.Plan)
 }
 
-// mergeReports adds up reports as if one machine had run them all at once: the time is that of the
-// slowest.
+// mergeReports adds up reports as if one machine had run all shards at the same time: the time is the time of the
+// slowest shard.
 func mergeReports(files []string) (all campaignReport, err error) {
 	for i, path := range files {
 		text, err := os.ReadFile(path)

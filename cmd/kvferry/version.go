@@ -10,19 +10,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// release is the version that this source becomes; that of the Python package is the same. A build of a tagged module
-// has the tag's.
+// release is the version that this source will be released as. The Python package has the same version. A build of a
+// tagged module has the tag's version.
 const release = "0.1.0"
 
-// stampedCommit is set by the Makefile's linker flags; builds without it know the commit from Go, if
-// they were made in a repository.
+// stampedCommit is set by the Makefile's linker flags. Builds without the flags get the commit from Go, if they were
+// made in a repository.
 var stampedCommit string
 
-// A build says what this binary was made from.
+// A build describes the source of this binary.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit"`
-	// Modified is true when the work tree had changes; false also when nobody knows.
+	// Modified is true if the work tree had changes. It is false if that is not known.
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
@@ -57,7 +57,7 @@ func currentBuild() build {
 	if !ok {
 		return b
 	}
-	// Between tags Go makes up a version of the commit, which is said beside it.
+	// Between tags, Go derives a version from the commit, which is printed separately.
 	if tag := info.Main.Version; tagged.MatchString(tag) {
 		b.Version = strings.TrimPrefix(tag, "v")
 	}

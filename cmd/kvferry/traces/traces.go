@@ -1,9 +1,9 @@
-// Package traces has the request trace that ships with kvferry.
+// Package traces embeds the request trace that ships with kvferry. The demo replays it by default.
 //
-// Chat is made up, by the program in folder generate, but shaped like an hour of a public chat
-// service: conversations that come back with all that was said before, system prompts that many
-// share, and a few long documents. About sixty requests over three minutes, small enough for a
-// laptop.
+// The trace Chat is synthetic: the program in folder generate writes it. The trace has the form of an hour of a public
+// chat service. It has conversations in which each turn repeats all previous turns, system prompts that many
+// conversations share, and a few long documents. It has about sixty requests over three minutes, which is small enough
+// for a laptop.
 package traces
 
 import _ "embed"

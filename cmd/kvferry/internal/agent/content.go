@@ -5,16 +5,16 @@ import (
 	"hash/fnv"
 )
 
-// Content of a chunk follows from its key and nothing else, so any process can make it and any other
-// can check it. Every word differs from every other, so that misplaced bytes show as well as wrong
-// ones.
+// The content of a chunk is a function of its key alone, so that any process can make the content and any other process
+// can check it. Every word of the content differs from every other word, so that the check finds misplaced bytes as
+// well as wrong bytes.
 
 const (
 	weyl  = 0x9e3779b97f4a7c15
 	mixer = 0xbf58476d1ce4e5b9
 )
 
-// contentSeed spreads a key over 64 bits.
+// contentSeed hashes a key to 64 bits.
 func contentSeed(key string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(key)) // A hash never fails.
@@ -27,7 +27,7 @@ func word(seed, index uint64) uint64 {
 	return x * mixer
 }
 
-// Fill writes the content of key.
+// Fill fills b with the content of key.
 func Fill(b []byte, key string) {
 	seed := contentSeed(key)
 	whole := len(b) &^ 7

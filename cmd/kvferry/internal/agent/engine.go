@@ -6,19 +6,19 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// An Engine is where the node's engine would compute: it reaches the pages of the node's pool, in whatever memory they
-// are.
-// It is safe for concurrent use.
+// An Engine gives the agent access to the pages of the node's pool as an engine would have it, in host or in device
+// memory. An Engine is safe for concurrent use.
 type Engine interface {
-	// Fill has fill make the first n bytes of page i: in place, or on their way there.
+	// Fill calls fill to write the first n bytes of page i, in place or in a buffer that is then copied to the page.
 	Fill(p *runtime.Pages, i, n int, fill func([]byte)) error
-	// Look shows look the valid bytes of page i: the page's own, or what was read of it for this.
+	// Look calls look with the valid bytes of page i: the page's own memory, or a copy of it.
 	Look(p *runtime.Pages, i int, look func([]byte)) error
-	// Take has f hand its chunks to look, each with the index of its key, from where the engine would compute with them.
+	// Take sets f's destination so that the fetch delivers each chunk to look, with the index of the chunk's key, from
+	// the memory with which the engine would compute.
 	Take(f *runtime.Fetch, look func(key int, chunk []byte))
 }
 
-// InProcess is the engine of a pool in memory of this process: bytes are where they are looked for.
+// InProcess is the Engine of a pool in this process's memory. It reads and writes the pages in place.
 type InProcess struct{}
 
 // Fill implements Engine.

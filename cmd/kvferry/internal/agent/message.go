@@ -1,5 +1,10 @@
-// Package agent lets another program drive a node over two pipes, one JSON object a line: it plays the
-// part of the engine, with KV bytes that follow from their keys.
+// Package agent lets another program drive a node over two pipes, with one JSON object per line. The agent plays the
+// part of the engine: it computes the KV bytes of each chunk from the chunk's key, so that any other agent can verify
+// the bytes that arrive. The demo and the tests drive their nodes this way, and so can an operator who tries out a
+// node.
+//
+// Each request has an ID, which the response repeats. For example, a put pushes a chunk to a peer, and the get on that
+// peer verifies it; the other pairs of lines show a fetch, a store, a bring, a lookup and a layerwise prefill:
 //
 //	{"id":1,"op":"put","peer":{"host":"127.0.0.1","init_port":7300,"alloc_port":7400},
 //	 "request":"r1","keys":["m@1@0@a1@half"],"last":true}
@@ -18,7 +23,7 @@
 //	 "keys":["m@1@0@a4@half"],"last_tokens":9,"prefill":{"step_tokens":512,"token_ns":1000}}
 //	{"id":7,"code":"ok","sent":1,"saved":4,"bytes":36864}
 //
-// Requests are answered in the order in which they end. The end of the input ends the agent.
+// Responses are written in the order in which the requests end. The agent ends when its input ends.
 package agent
 
 import (
@@ -28,75 +33,81 @@ import (
 
 // A Request is one line of the input.
 type Request struct {
-	ID uint64 `json:"id"` // repeated in the answer
-	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain"; of a node that shares also "store",
-	// "lookup", and "bring", which gets what peers have as well; of one whose engine's own blocks are registered only
-	// "finish", "register", "cancel", "abort", "stats" and "drain".
+	ID uint64 `json:"id"` // repeated in the response
+	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain". A node that shares its cache also
+	// accepts "store", "lookup" and "bring"; "bring" is a get that also reads chunks from peers. A node whose engine
+	// registered its own blocks accepts only "finish", "register", "cancel", "abort", "stats" and "drain".
 	Op      string   `json:"op"`
-	Peer    *Peer    `json:"peer,omitempty"` // of a put or a recall; of a bring who alone is asked
+	Peer    *Peer    `json:"peer,omitempty"` // put, recall: the peer; bring: the only peer that is queried
 	Request string   `json:"request,omitempty"`
 	Keys    []string `json:"keys,omitempty"`
-	// LastTokens is how many tokens the last key's chunk holds; 0 is a full chunk.
+	// LastTokens is the number of tokens in the last key's chunk; 0 means a full chunk.
 	LastTokens int  `json:"last_tokens,omitempty"`
-	Last       bool `json:"last,omitempty"` // put: no batch of this request follows
-	// bring: through the pages of fetches, from where the chunks stay until then
+	Last       bool `json:"last,omitempty"` // put: this batch is the last one of the request
+	// Fetch makes a bring leave the chunks with the peers until the engine fetches them through the staging pages.
 	Fetch  bool `json:"fetch,omitempty"`
-	WaitMS int  `json:"wait_ms,omitempty"` // longest wait; 0 of a put is the configured one
-	// Layered is a get of what came layer by layer.
+	WaitMS int  `json:"wait_ms,omitempty"` // the longest wait in milliseconds; 0 in a put means the configured wait
+	// Layered makes a get return the chunks of a layerwise push, one page per layer.
 	Layered    bool        `json:"layered,omitempty"`
 	Prefill    *Prefill    `json:"prefill,omitempty"`
 	Registered *Registered `json:"registered,omitempty"`
 }
 
-// A Prefill is how the keys of a request are computed (use_layerwise): in steps of so many tokens, each layer of which
-// spins for a while and is then saved.
+// A Prefill describes how the agent computes the keys of a request with use_layerwise: in steps of StepTokens tokens.
+// In each step and for each layer, the agent spins for the time that TokenNanos gives and then saves the layer.
 type Prefill struct {
-	Skip       int   `json:"skip,omitempty"` // tokens at its start that are there already
+	// Skip is the number of tokens at the start of the request that are neither computed nor sent: the receiver has them
+	// or does not want them.
+	Skip       int   `json:"skip,omitempty"`
 	StepTokens int   `json:"step_tokens"`
-	TokenNanos int64 `json:"token_ns,omitempty"` // of one layer of one token
-	// PreemptAfter is how many layers are computed until it is preempted once, and begins again; 0: it is not.
+	TokenNanos int64 `json:"token_ns,omitempty"` // nanoseconds to compute one layer of one token
+	// PreemptAfter is the number of computed layers after which the request is preempted once and computed again from
+	// its start; 0 means that the request is not preempted.
 	PreemptAfter int `json:"preempt_after,omitempty"`
 }
 
-// Peer is where a receiver listens.
+// A Peer is the host and the ports on which a receiver listens.
 type Peer struct {
 	Host      string `json:"host"`
 	InitPort  uint16 `json:"init_port"`
 	AllocPort uint16 `json:"alloc_port"`
-	QueryPort uint16 `json:"query_port,omitempty"` // of a recall
+	QueryPort uint16 `json:"query_port,omitempty"` // only in a recall
 }
 
-// A Response is one line of the output. The first has no ID and says that the node serves.
+// A Response is one line of the output. The first response has no ID and reports that the node serves, or why it does
+// not.
 type Response struct {
 	ID uint64 `json:"id,omitempty"`
-	// Code is the name of an effects.Code.
+	// Code is the name of the effects.Code with which the request ended.
 	Code    string `json:"code"`
 	Error   string `json:"error,omitempty"`
-	Sent    int    `json:"sent,omitempty"`    // put: chunks written
-	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer had
-	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch, bring, lookup: chunks that were there
-	// Elsewhere is how many chunks one other node has: lookup.
+	Sent    int    `json:"sent,omitempty"`    // put, prefill: chunks written; finish: pages
+	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer already had
+	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch, bring, lookup: chunks found; register: pages
+	// Elsewhere is the number of chunks that one other node has, in a lookup.
 	Elsewhere    int   `json:"elsewhere,omitempty"`
-	Bytes        int64 `json:"bytes,omitempty"`     // put: written; of what was there verified
-	Wrong        int64 `json:"wrong,omitempty"`     // of these, those that are not the key's content
-	Saved        int   `json:"saved,omitempty"`     // prefill: layers
-	MicrosSpun   int64 `json:"spun_us,omitempty"`   // prefill: computed
-	MicrosSaving int64 `json:"saving_us,omitempty"` // prefill: in all calls of SaveLayer
-	Preempted    int   `json:"preempted,omitempty"` // prefill
-	// MicrosTransfer is how long the put or the get alone took, without making or checking content; of a fetch with
-	// checking it, which is what its engine does with chunks; of a prefill what was left when the last layer was saved.
+	Bytes        int64 `json:"bytes,omitempty"`     // bytes written by a put; bytes verified by a get
+	Wrong        int64 `json:"wrong,omitempty"`     // of Bytes: bytes that differ from the key's content
+	Saved        int   `json:"saved,omitempty"`     // prefill: saved layers
+	MicrosSpun   int64 `json:"spun_us,omitempty"`   // prefill: microseconds spent on computing
+	MicrosSaving int64 `json:"saving_us,omitempty"` // prefill: microseconds in all calls of SaveLayer
+	Preempted    int   `json:"preempted,omitempty"` // prefill: number of preemptions
+	// MicrosTransfer is the duration in microseconds of the put or the get alone, without making or checking the content.
+	// For a fetch it includes the check, because the check is the engine's use of the chunks. For a prefill it is the
+	// time from the save of the last layer to the end of the request.
 	MicrosTransfer int64  `json:"us,omitempty"`
 	Stats          *Stats `json:"stats,omitempty"`
 }
 
-// Stats is what a node holds.
+// Stats counts the pages, requests and other resources of a node. Unless a field says otherwise, it is the count at
+// this moment.
 type Stats struct {
 	PagesTotal       int `json:"pages_total"`
 	PagesFree        int `json:"pages_free"`
 	PagesGranted     int `json:"pages_granted"`
 	PagesQuarantined int `json:"pages_quarantined"`
 	PagesLent        int `json:"pages_lent"`
-	PagesLentMost    int `json:"pages_lent_most"` // since the start
+	PagesLentMost    int `json:"pages_lent_most"` // the maximum since the start
 	Puts             int `json:"puts"`
 	Gets             int `json:"gets"`
 	Grants           int `json:"grants"`
@@ -106,34 +117,35 @@ type Stats struct {
 	Entries          int `json:"entries"`
 	Fills            int `json:"fills"`
 	Peers            int `json:"peers"`
-	ArenaTotal       int `json:"arena_total"` // of what peers read copies in
+	ArenaTotal       int `json:"arena_total"` // the arena of copies that peers read
 	ArenaFree        int `json:"arena_free"`
-	DeviceTotal      int `json:"device_total"` // of the second pool of who shares
+	DeviceTotal      int `json:"device_total"` // the device pool of a node that shares, its second pool
 	DeviceFree       int `json:"device_free"`
-	Pinned           int `json:"pinned"` // pages for peers
-	Offers           int `json:"offers"` // delayed pull
+	Pinned           int `json:"pinned"` // pages pinned for peers
+	Offers           int `json:"offers"` // offers of a delayed pull that are deferred until the engine fetches
 	Fetches          int `json:"fetches"`
-	Staged           int `json:"staged"`      // pages that fetches read into
-	StagedMost       int `json:"staged_most"` // since the start
-	Brings           int `json:"brings"`      // of shared chunks, over or not
-	Prefills         int `json:"prefills"`    // requests that go layer by layer
-	Bundles          int `json:"bundles"`     // chunks of which layers are coming
-	ChunkPages       int `json:"chunk_pages"` // pages that each chunk has
-	Receptions       int `json:"receptions"`  // of blocks that are the engine's own
+	Staged           int `json:"staged"`      // staging pages that fetches read into
+	StagedMost       int `json:"staged_most"` // the maximum since the start
+	Brings           int `json:"brings"`      // gets and fetches of shared chunks, finished or not
+	Prefills         int `json:"prefills"`    // layerwise requests
+	Bundles          int `json:"bundles"`     // chunks whose layers are arriving
+	ChunkPages       int `json:"chunk_pages"` // pages per chunk
+	Receptions       int `json:"receptions"`  // receptions into the engine's own registered blocks
 	Lent             int `json:"lent"`
 	Registrations    int `json:"registrations"`
-	// Brought is how often a peer was asked for chunks since the start, by the name of the code that it ended with.
+	// Brought is the number of requests for a peer's chunks since the start, by the name of the code with which the
+	// request ended.
 	Brought map[string]uint64 `json:"brought,omitempty"`
 
 	Incarnation string `json:"incarnation"`
-	Links       *Links `json:"links,omitempty"` // of a node on a leased plane
+	Links       *Links `json:"links,omitempty"` // only of a node on a leased plane
 }
 
-// Links is what became of the communicators of a node on an NPU, or of pairs of agents over libnixl, since its start.
+// Links counts the communicators of a node on an NPU, or the pairs of agents over libnixl, since the node's start.
 type Links struct {
-	Formed   uint64 `json:"formed"`   // to reach peers
-	Fenced   uint64 `json:"fenced"`   // of those, given up before their link was
-	Expelled uint64 `json:"expelled"` // that peers had formed, given up to take a page back
+	Formed   uint64 `json:"formed"`   // links formed to reach peers
+	Fenced   uint64 `json:"fenced"`   // of Formed: epochs abandoned before their link was
+	Expelled uint64 `json:"expelled"` // links that peers had formed, abandoned to take a page back
 }
 
 func statsOf(n *runtime.Node) *Stats {

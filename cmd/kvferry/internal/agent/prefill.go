@@ -11,12 +11,12 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// layerOf names the content of one layer of a chunk: its key.
+// layerOf returns the name of the content of one layer of a chunk, which is the layer's key.
 func layerOf(key string, layer int) string {
 	return string(protocol.AppendLayerKey(nil, []byte(key), uint32(layer)))
 }
 
-// prefill computes a request as an engine does, and has each layer pushed when it is computed.
+// prefill computes a request as an engine does. Each layer is pushed as soon as it is computed.
 func (s *server) prefill(ctx context.Context, req *Request) Response {
 	wrong := ""
 	switch {
@@ -53,14 +53,14 @@ func (s *server) prefill(ctx context.Context, req *Request) Response {
 	begin := time.Now()
 	res, finished := sender.FinishPrefill(ctx, req.Request)
 	e.resp.MicrosTransfer, e.resp.Sent = time.Since(begin).Microseconds(), res.Sent
-	if finished != nil { // It says more than a save that failed.
+	if finished != nil { // The end of the request reports more than a failed save does.
 		err = finished
 	}
 	if err == nil {
 		e.resp.Bytes = int64(e.tokens-e.first*int(s.node.Layout().Tokens())) *
 			int64(s.node.Layout().TokenBytes()) * int64(s.node.Layers())
 	}
-	// They go back whatever became of the request, when nobody reads them any more.
+	// The pages are released whatever the outcome of the request, as soon as no transfer reads them any more.
 	s.working.Go(func() {
 		if err := pages.Release(context.WithoutCancel(ctx)); err != nil {
 			s.fails(err)
@@ -71,18 +71,18 @@ func (s *server) prefill(ctx context.Context, req *Request) Response {
 	return e.resp
 }
 
-// A prefiller is an engine that computes one request.
+// A prefiller plays the engine for one layerwise request.
 type prefiller struct {
 	s      *server
 	req    *Request
 	pages  *runtime.Pages
-	tokens int // of the request
-	first  int // the first chunk that is to go, and that pages are of
-	layers int // computed so far
+	tokens int // number of tokens of the request
+	first  int // index of the first chunk to push; page 0 belongs to this chunk
+	layers int // number of layers computed so far, over all steps
 	resp   Response
 }
 
-// compute computes all steps; from the start once more if it is preempted.
+// compute computes all steps of the request. If the request is preempted, compute begins again with the first step.
 func (e *prefiller) compute(ctx context.Context) error {
 	for from := e.req.Prefill.Skip; from < e.tokens; {
 		until := min(from+e.req.Prefill.StepTokens, e.tokens)
@@ -105,16 +105,17 @@ func (e *prefiller) preempt(ctx context.Context) error {
 	if err := e.s.node.Sender().PreemptPrefill(e.req.Request); err != nil {
 		return err
 	}
-	return e.pages.AwaitReturn(ctx) // Before they are written again.
+	return e.pages.AwaitReturn(ctx) // The pages must not be written again while a transfer reads them.
 }
 
-// step computes the layers of one step, each of which goes when it is done. It says whether it is preempted in it.
+// step computes all layers for the tokens from..until and saves each layer when it is computed. It reports whether the
+// request was preempted during the step.
 func (e *prefiller) step(from, until int) (preempted bool, err error) {
 	chunk, layers := int(e.s.node.Layout().Tokens()), e.s.node.Layers()
 	for layer := range layers {
 		begin := time.Now()
 		done := begin.Add(time.Duration(int64(until-from) * e.req.Prefill.TokenNanos))
-		for i := from / chunk; i*chunk < until; i++ { // What a step ends in the middle of is all made then.
+		for i := from / chunk; i*chunk < until; i++ { // A chunk in whose middle the step ends is filled whole.
 			n := min(chunk, e.tokens-i*chunk) * int(e.s.node.Layout().TokenBytes())
 			content := layerOf(e.req.Keys[i], layer)
 			err := e.s.engine.Fill(e.pages, (i-e.first)*layers+layer, n, func(b []byte) { Fill(b, content) })
@@ -122,7 +123,7 @@ func (e *prefiller) step(from, until int) (preempted bool, err error) {
 				return false, err
 			}
 		}
-		for time.Now().Before(done) { // As a core that computes.
+		for time.Now().Before(done) { // Spin, as a core that computes would.
 		}
 		saving := time.Now()
 		e.resp.MicrosSpun += saving.Sub(begin).Microseconds()

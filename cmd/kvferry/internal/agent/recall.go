@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// recall reads back what a peer still has of the keys and checks every byte of that, in pages that hold none of it
-// before.
+// recall reads the chunks of the keys that a peer still has and verifies every byte. The pages are cleared first, so
+// that a byte that was not read fails the check.
 func (s *server) recall(ctx context.Context, req *Request) Response {
 	if req.Peer == nil || len(req.Keys) == 0 {
 		return Response{Code: effects.Invalid.String(),

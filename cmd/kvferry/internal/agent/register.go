@@ -9,18 +9,20 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// Registered is what the requests of a node whose engine's own blocks are registered say: key i is the content of
-// block i, of each layer and head its own.
+// Registered is the part of a request that only nodes with registered engine blocks use. Key i names the content of
+// block i; each layer and each head of the block has content of its own.
 type Registered struct {
 	Blocks   []uint32 `json:"blocks"`
-	First    int      `json:"first,omitempty"` // the position of the first one in the request
+	First    int      `json:"first,omitempty"` // the position of the first block in the request
 	Transfer string   `json:"transfer,omitempty"`
-	// Of a register: the ranks of the producer that have a part of them, and how many there are in all.
+	// Producers are, in a register, the producer's ranks that have a part of the blocks. Ranks is the number of all ranks
+	// of the producer.
 	Producers []Peer `json:"producers,omitempty"`
 	Ranks     int    `json:"ranks,omitempty"`
 }
 
-// finish computes blocks, lends them, and is answered when they are back.
+// finish writes the content of the blocks and lends the blocks to consumers. The response is written when the blocks
+// are returned.
 func (s *server) finish(ctx context.Context, req *Request) Response {
 	x := req.Registered
 	if x == nil || len(x.Blocks) != len(req.Keys) {
@@ -46,14 +48,15 @@ func (s *server) finish(ctx context.Context, req *Request) Response {
 	return resp
 }
 
-// register has blocks written, checks every byte of them if they are, and is answered when they are back.
+// register has the producer write the blocks and verifies every byte if the transfer succeeded. The response is written
+// when the blocks are returned.
 func (s *server) register(ctx context.Context, req *Request) Response {
 	x := req.Registered
 	if x == nil || len(x.Blocks) != len(req.Keys) {
 		return Response{Code: effects.Invalid.String(), Error: "register: registered.blocks has not a block for each key"}
 	}
 	if err := s.cells(req, func(b []byte, _ string) { clear(b) }); err != nil {
-		return ended(err) // So that nothing is right that was not written.
+		return ended(err) // Bytes that the producer does not write must fail the check, so the blocks start out clear.
 	}
 	r := runtime.Registration{Request: req.Request, Transfer: x.Transfer, Ranks: x.Ranks, Stages: 1,
 		Blocks:   []runtime.Blocks{{First: uint64(x.First), Logical: x.Blocks}},
@@ -85,12 +88,12 @@ func (s *server) register(ctx context.Context, req *Request) Response {
 	return resp
 }
 
-// cells shows each cell of a request's blocks that this rank has, with the name of its content.
+// cells calls visit for each cell of the request's blocks that this rank has, with the name of the cell's content.
 func (s *server) cells(req *Request, visit func(b []byte, key string)) error {
 	g := s.node.Geometry()
 	if g == nil {
 		_, err := s.node.Block(0, 0)
-		return err // It says why.
+		return err // Block reports why there are no blocks.
 	}
 	first := int(uint64(g.Rank) * uint64(g.Heads) / uint64(g.Ranks))
 	for i, block := range req.Registered.Blocks {
@@ -109,7 +112,8 @@ func (s *server) cells(req *Request, visit func(b []byte, key string)) error {
 	return nil
 }
 
-// takeable lets "cancel" take back what is under way of a request.
+// takeable makes a request cancellable by "cancel". It returns the request's context and a function that the caller
+// must call when the request ends.
 func (s *server) takeable(ctx context.Context, req *Request) (of context.Context, done func()) {
 	of, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
@@ -126,7 +130,8 @@ func (s *server) takeable(ctx context.Context, req *Request) (of context.Context
 	}
 }
 
-// cancel takes back what is under way of a request, as an engine does that has no use of it any more.
+// cancel cancels the finish or register of a request that is in progress, as an engine does that no longer needs the
+// result. It fails with not-found if no such operation is in progress.
 func (s *server) cancel(req *Request) Response {
 	s.mu.Lock()
 	take := s.takes[req.Request]
@@ -138,7 +143,7 @@ func (s *server) cancel(req *Request) Response {
 	return Response{Code: effects.OK.String()}
 }
 
-// abort tells consumers that a request will not come.
+// abort notifies consumers that the blocks of a request will not arrive.
 func (s *server) abort(req *Request) Response {
 	transfer := ""
 	if req.Registered != nil {

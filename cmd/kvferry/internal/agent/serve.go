@@ -20,25 +20,28 @@ import (
 
 const (
 	lineBytesMax = 1 << 20
-	// inProgressMax is the most requests that are worked on; the next line is read when one ends.
+	// inProgressMax is the largest number of requests in progress; the next request starts when another one ends.
 	inProgressMax = 64
 )
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
 
-// A Node is what an agent serves.
+// A Node is the node that an agent serves, together with the engine that the agent plays for it.
 type Node struct {
 	*runtime.Node
 	Engine Engine
-	Links  func() *Links // nil where there are none to count
+	Links  func() *Links // counts the node's links for Stats; nil if the node's plane has no links to count
 }
 
-// Refuse answers for a node that could not be opened: instead of saying that it serves, it says why not.
+// Refuse writes the first response for a node that could not be opened. The response carries the error's code and text
+// in place of the "ok" that reports that the node serves.
 func Refuse(out io.Writer, err error) error { return json.NewEncoder(out).Encode(ended(err)) }
 
-// Serve answers the requests of in until it ends or ctx does. At the end of in it waits for what is in
-// progress; when ctx ends, that is taken back, and answered before Serve returns. A read of in that
-// blocks is left behind then: who cancels ctx and goes on living closes in.
+// Serve answers the requests that it reads from in until in ends or ctx is cancelled. At the end of in, Serve waits for
+// the requests in progress. When ctx is cancelled, the requests in progress are cancelled too, and their responses are
+// written before Serve returns. A blocked read of in outlives Serve in that case, so a caller that cancels ctx and
+// continues to run must close in. Serve returns the error of reading in, the first error of writing to out, or the
+// first error of releasing pages after the response was written.
 func Serve(ctx context.Context, on Node, in io.Reader, out io.Writer) error {
 	s := server{node: on.Node, engine: on.Engine, links: on.Links, out: json.NewEncoder(out)}
 	s.answer(Response{Code: effects.OK.String(), Stats: s.stats()})
@@ -84,10 +87,10 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 func (s *server) carryOutLine(ctx context.Context, line []byte) Response {
 	var req Request
 	strict := json.NewDecoder(bytes.NewReader(line))
-	strict.DisallowUnknownFields() // A field that is misspelt is none.
+	strict.DisallowUnknownFields() // A misspelt field must be an error, or it would be ignored silently.
 	if err := strict.Decode(&req); err != nil {
 		remedy := "write one JSON object a line"
-		if json.Valid(line) { // It is one, with a field that is wrong: the answer still says to whom.
+		if json.Valid(line) { // The line is JSON with a wrong field, so the response can still carry the request's ID.
 			remedy = "docs/first-hour.md shows requests"
 			_ = json.Unmarshal(line, &struct{ ID *uint64 }{&req.ID})
 		}
@@ -106,9 +109,9 @@ type server struct {
 	working sync.WaitGroup
 
 	mu    sync.Mutex
-	takes map[string]context.CancelFunc // by request, of what is registered or lent
+	takes map[string]context.CancelFunc // by request: cancels a registration or a loan of blocks in progress
 	out   *json.Encoder
-	err   error // the first that no answer tells
+	err   error // the first error that no response reports
 }
 
 func (s *server) answer(r Response) {
@@ -192,7 +195,7 @@ func ended(err error) Response {
 	return r
 }
 
-// put makes the content of the keys and hands it over as one batch.
+// put writes the content of the keys into reserved pages and pushes them to the peer as one batch.
 func (s *server) put(ctx context.Context, req *Request) Response {
 	if req.Peer == nil {
 		return Response{Code: effects.Invalid.String(), Error: "put: peer is missing; give host, init_port and alloc_port"}
@@ -211,8 +214,8 @@ func (s *server) put(ctx context.Context, req *Request) Response {
 		return ended(err)
 	}
 	resp, res := s.putPages(ctx, req, pages)
-	// The pages go back whatever became of the request, at once or when nobody reads them any more: the node
-	// bounds how long that takes.
+	// The pages are released whatever the outcome of the request: at once, or as soon as no transfer reads them any more.
+	// The node bounds how long that takes.
 	release := context.WithoutCancel(ctx)
 	select {
 	case <-res.Returned():
@@ -245,25 +248,25 @@ func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Page
 	resp := ended(err)
 	resp.Sent, resp.Skipped, resp.MicrosTransfer = res.Sent, res.Skipped, time.Since(begin).Microseconds()
 	if err == nil {
-		// Which chunks were skipped is not told; the last alone can be shorter than a page.
+		// The result does not say which chunks were skipped. Only the last chunk can be shorter than a page.
 		resp.Bytes = max(0, total-int64(res.Skipped)*int64(s.node.PageBytes()))
 	}
 	return resp, res
 }
 
-// bytesOf is how long the chunk of key i is.
+// bytesOf returns the length in bytes of the chunk of key i.
 func (s *server) bytesOf(req *Request, i int) int {
 	if req.LastTokens <= 0 || i < len(req.Keys)-1 {
 		return s.node.PageBytes()
 	}
 	n, err := s.node.Layout().ChunkBytes(uint32(req.LastTokens))
 	if err != nil {
-		return s.node.PageBytes() // The put itself will say what is wrong.
+		return s.node.PageBytes() // The put itself reports the wrong token count.
 	}
 	return min(int(n), s.node.PageBytes())
 }
 
-// get waits for the keys and checks every byte of what is there.
+// get waits for the chunks of the keys and verifies every byte of the chunks that are present.
 func (s *server) get(ctx context.Context, req *Request) Response {
 	begin := time.Now()
 	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys, Layered: req.Layered,
@@ -271,14 +274,15 @@ func (s *server) get(ctx context.Context, req *Request) Response {
 	return s.look(ctx, req, pages, err, time.Since(begin))
 }
 
-// look answers for what a get gave, and gives it back.
+// look verifies the pages that a get returned, releases them, and returns the response. Pages are verified only after
+// the codes ok, not-found and lapsed.
 func (s *server) look(ctx context.Context, req *Request, pages *runtime.Pages, err error, took time.Duration) Response {
 	code := runtime.CodeOf(err)
 	if code != effects.OK && code != effects.NotFound && code != effects.Lapsed {
 		return ended(errors.Join(err, pages.Release(ctx)))
 	}
 	resp := ended(err)
-	each := 1 // pages of a chunk
+	each := 1 // pages per chunk
 	if req.Layered {
 		each = s.node.Layers()
 	}
@@ -297,12 +301,13 @@ func (s *server) look(ctx context.Context, req *Request, pages *runtime.Pages, e
 	return resp
 }
 
-// verify checks every byte of the chunk of key i. A missing or additional one is a wrong one.
+// verify checks every byte of the chunk of key i. A missing or an additional byte counts as a wrong byte.
 func (s *server) verify(resp *Response, req *Request, i int, b []byte) {
 	s.verifyAs(resp, req.Keys[i], s.bytesOf(req, i), b)
 }
 
-// verifyAs checks every byte of what has so many of a content.
+// verifyAs checks every byte of b, which must be the first want bytes of the content with the given name, and adds the
+// counts to resp.
 func (s *server) verifyAs(resp *Response, content string, want int, b []byte) {
 	wrong := Wrong(b, content)
 	wrong += max(want-len(b), len(b)-want)
@@ -310,7 +315,7 @@ func (s *server) verifyAs(resp *Response, content string, want int, b []byte) {
 	resp.Bytes += int64(len(b))
 }
 
-// fetch reads the keys and checks every byte as the engine is handed it.
+// fetch reads the chunks of the keys and verifies every byte when the chunk is delivered to the engine.
 func (s *server) fetch(ctx context.Context, req *Request) Response {
 	var checked Response
 	f := runtime.Fetch{Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond}

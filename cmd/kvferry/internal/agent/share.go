@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// store makes the content of the keys and leaves it to the cache, where peers may read it.
+// store writes the content of the keys into reserved pages and stores them in the cache, from which peers may read
+// them.
 func (s *server) store(ctx context.Context, req *Request) Response {
 	sharing := s.node.Sharing()
 	pages, err := sharing.Reserve(ctx, len(req.Keys))
@@ -25,7 +26,7 @@ func (s *server) store(ctx context.Context, req *Request) Response {
 	return ended(errors.Join(err, pages.Release(context.WithoutCancel(ctx))))
 }
 
-// bring gets the prefix that is here or that peers have, and checks every byte of it.
+// bring gets the longest prefix of the keys that this node or its peers have and verifies every byte of it.
 func (s *server) bring(ctx context.Context, req *Request) Response {
 	g := runtime.SharedGet{Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond}
 	if req.Peer != nil {
@@ -39,7 +40,8 @@ func (s *server) bring(ctx context.Context, req *Request) Response {
 	return s.look(ctx, req, pages, err, time.Since(begin))
 }
 
-// bringLate leaves it with peers at first, and then fetches it. What is kept is given back where that fails.
+// bringLate is a bring with Fetch set: the chunks stay with the peers until the engine fetches them. If the fetch
+// fails, the deferred chunks of the request are abandoned.
 func (s *server) bringLate(ctx context.Context, req *Request, g *runtime.SharedGet) Response {
 	var checked Response
 	var how runtime.Fetch

@@ -1,5 +1,8 @@
-// Package campaign keeps what campaigns of the simulator have run in a file, so that the next one goes on where the
-// last one ended and no seed is run twice.
+// Package campaign records in a file which seeds the campaigns of the simulator have run, so that the next campaign
+// continues where the last campaign ended and no seed is run twice.
+//
+// For example, a first run opens the file, runs 1,000 seeds from seed 1, adds the summary and saves the file. The next
+// run reads from the file that the profile's next seed is 1,001.
 package campaign
 
 import (
@@ -17,10 +20,10 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// version is of the file's format.
+// version is the version of the file's format.
 const version = 1
 
-// A Book is a campaign file that is open, and locked against others until Close.
+// A Book is an open campaign file. The file is locked against other campaigns until Close.
 type Book struct {
 	path string
 	lock *os.File
@@ -29,15 +32,15 @@ type Book struct {
 	Profiles map[string]*Profile `json:"profiles"`
 }
 
-// A Profile is what was run of one profile.
+// A Profile records the seeds that campaigns have run of one profile.
 type Profile struct {
 	Next         uint64            `json:"next_seed"`
 	Seeds        uint64            `json:"seeds"`
 	Steps        uint64            `json:"steps"`
 	Failed       uint64            `json:"failed"`
-	Conjunctions map[string]uint64 `json:"conjunctions"` // how often each was met
+	Conjunctions map[string]uint64 `json:"conjunctions"` // number of occurrences of each conjunction
 	Findings     []Finding         `json:"findings,omitempty"`
-	// Left is how many more findings there were than are kept.
+	// Left is the number of findings that are not kept in Findings.
 	Left uint64 `json:"findings_left_out,omitempty"`
 }
 
@@ -48,10 +51,12 @@ type Finding struct {
 	Story    string `json:"story"`
 }
 
-// findingsMax bounds what is kept of one profile, oldest first: a defect that many seeds meet needs no more.
+// findingsMax is the number of findings that are kept for one profile, oldest first. A defect that many seeds find
+// needs no more.
 const findingsMax = 200
 
-// Open locks and reads a campaign file; one that does not exist is begun. The error names the file and what to do.
+// Open locks and reads a campaign file. If the file does not exist, the Book is empty. Open fails if another campaign
+// has the file or if the file is malformed; the error names the file and the remedy.
 func Open(path string) (*Book, error) {
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -114,7 +119,7 @@ func (b *Book) read() error {
 	return nil
 }
 
-// Of is what was run of a profile, to be gone on with from start if nothing was.
+// Of returns the record of a profile. If the profile has none, Of adds a record whose next seed is start.
 func (b *Book) Of(profile string, start uint64) *Profile {
 	p := b.Profiles[profile]
 	if p == nil {
@@ -124,7 +129,7 @@ func (b *Book) Of(profile string, start uint64) *Profile {
 	return p
 }
 
-// Add notes a campaign that began at Next and ran all seeds from there on.
+// Add records a campaign that began with the seed Next and ran s.Seeds consecutive seeds.
 func (p *Profile) Add(s *sim.Summary, found []Finding) {
 	p.Next += s.Seeds
 	p.Seeds += s.Seeds
@@ -144,12 +149,12 @@ func (p *Profile) Add(s *sim.Summary, found []Finding) {
 	p.Findings = append(p.Findings, found[:min(room, len(found))]...)
 }
 
-// Unmet are the conjunctions that seeds of the profile can meet and never did.
+// Unmet returns the conjunctions that seeds of the profile can meet but have never met.
 func (p *Profile) Unmet(profile string) []sim.Conjunction {
 	return slices.DeleteFunc(sim.Meetable(profile), func(c sim.Conjunction) bool { return p.Conjunctions[c.String()] > 0 })
 }
 
-// Save writes the file anew, whole or not at all.
+// Save replaces the file atomically.
 func (b *Book) Save() error {
 	text, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
@@ -161,12 +166,12 @@ func (b *Book) Save() error {
 	return nil
 }
 
-// Replace writes a file anew, whole or not at all. Its caller has read the file before, and knows it. A symbolic link
-// stays, and the file that it names is replaced.
+// Replace replaces a file atomically. The caller must have read the file before. If path is a symbolic link, the link
+// stays and the file that the link names is replaced.
 func Replace(path string, text []byte) error {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
-		if _, linkErr := os.Lstat(path); linkErr != nil { // Else it is a link to nothing, which stays.
+		if _, linkErr := os.Lstat(path); linkErr != nil { // Otherwise path is a dangling link, which is not replaced.
 			target, err = path, nil
 		}
 	}
@@ -187,5 +192,5 @@ func Replace(path string, text []byte) error {
 	return nil
 }
 
-// Close lets others have the file. It does not save.
+// Close unlocks the file for other campaigns. It does not save the file.
 func (b *Book) Close() { _ = b.lock.Close() }

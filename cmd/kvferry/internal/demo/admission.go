@@ -2,13 +2,13 @@ package demo
 
 import "sync"
 
-// An admission keeps the chunks on their way to one decode process within what its pool can hold, as
-// the scheduler of a real deployment would. First come, first served.
+// An admission limits the chunks in flight to one decode process to the capacity of the process's pool, as the
+// scheduler of a real deployment would. It admits requests in the order of their arrival.
 type admission struct {
 	mu    sync.Mutex
 	freed sync.Cond
 	free  int
-	next  uint64 // whose turn it is
+	next  uint64 // the turn of the request to admit next
 	last  uint64
 }
 

@@ -12,19 +12,20 @@ import (
 const (
 	batchChunks = 64
 	attemptsMax = 6
-	// retryPause grows with each attempt: the peer may be backed off, or starting.
+	// retryPause is multiplied by the attempt's number: the peer's circuit breaker may be open, or the peer may be
+	// starting.
 	retryPause = 100 * time.Millisecond
-	// getWait bounds the wait for chunks that the proxy was told are there.
+	// getWait limits the wait for chunks of which the proxy was notified.
 	getWait = 5 * time.Second
-	// proxyMax bounds the wait for the proxy to be told: a put's timeout and a little more.
+	// proxyMax limits the wait for the proxy's notification. It is a put's timeout and a little more.
 	proxyMax = 20 * time.Second
-	// lastWordMax bounds the wait for the proxy to be told by a process that was killed since: what it had sent is on its
-	// way.
+	// lastWordMax limits the wait for the proxy's notification after the sender was killed: a notification may still be in
+	// flight.
 	lastWordMax = time.Second
 )
 
-// playJob tries a request until it succeeds, as a serving system would: what failed is computed and
-// pushed again.
+// playJob plays a request until an attempt succeeds, at most attemptsMax times. As in a serving system, a request that
+// failed is computed and pushed again.
 func (p *player) playJob(ctx context.Context, j *job) {
 	ok := false
 	for attempt := 1; attempt <= attemptsMax && !ok && ctx.Err() == nil; attempt++ {
@@ -43,8 +44,8 @@ func (p *player) playJob(ctx context.Context, j *job) {
 	}
 }
 
-// attempt hands a request's chunks to one decode process, waits for the proxy, and fetches them. It
-// returns the cause of a failure: the step and the code.
+// attempt moves a request's chunks to one decode process, waits for the proxy's notification, and gets the chunks
+// there. It returns the cause of a failure, which is the step and the code, or "".
 func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string) {
 	from, d := p.cluster.route(j.index)
 	if _, err := d.current(ctx); err != nil {
@@ -63,7 +64,7 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 		if cause == "" {
 			return
 		}
-		// Part of the request may have reached the process that came after a crash.
+		// Some chunks of the request may have reached the successor of a crashed process.
 		if now, err := d.current(ctx); err == nil {
 			now.call(agent.Request{Op: "abandon", Request: request})
 		}
@@ -85,7 +86,7 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 	return p.get(j, decode, request)
 }
 
-// awaitWord waits until the proxy was told, by a process that may end meanwhile.
+// awaitWord waits until the proxy is notified. If the sending process ends meanwhile, it waits lastWordMax longer.
 func awaitWord(ctx context.Context, told, gone <-chan struct{}) (cause string) {
 	limit := time.NewTimer(proxyMax)
 	defer limit.Stop()
@@ -104,8 +105,8 @@ func awaitWord(ctx context.Context, told, gone <-chan struct{}) (cause string) {
 	}
 }
 
-// put hands over the batches in order. After a failure it goes on with the last, which ends the request:
-// every request is ended once, so that the proxy hears of each. It hears of it from the process that is returned.
+// put puts the batches in order. After a failure it skips to the last batch, which ends the request: every request must
+// end once, so that the proxy is notified of each request. It returns the process that notifies the proxy.
 func (p *player) put(
 	ctx context.Context, j *job, from *seat, peer agent.Peer, request string,
 ) (last *process, cause string) {
@@ -134,7 +135,7 @@ func (p *player) put(
 	return last, cause
 }
 
-// get has the decode's engine take the chunks: from its pool, or with a fetch.
+// get makes the decode node's engine take the chunks, from the node's pool or with a fetch.
 func (p *player) get(j *job, decode *process, request string) (cause string) {
 	op := "get"
 	if p.options.Mode.delays() {

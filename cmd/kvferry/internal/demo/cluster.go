@@ -16,31 +16,32 @@ import (
 
 const host = "127.0.0.1"
 
-// decoders is how many decode processes there are; the last one is killed on the way.
+// decoders is the number of decode processes. The last decode process is killed during the replay.
 const decoders = 2
 
-// A cluster is the demo's processes: one proxy, and one prefill and two decodes, or a ring of nodes that are both.
+// A cluster is the set of the demo's processes: one proxy, and either one prefill and two decode nodes or a ring of
+// nodes that have both roles.
 type cluster struct {
 	ground
 	proxy   *process
 	prefill *seat // nil in a ring
 	decodes []decode
 
-	refused []string // nodes that did not start at first, as they were to
+	refused []string // nodes whose first start was refused as the faults require
 
 	mu       sync.Mutex
-	all      []*process               // of nodes, in the order in which they began
-	notified map[string]chan struct{} // by request id; closed when the proxy was told of it
+	all      []*process               // node processes, in the order in which they started
+	notified map[string]chan struct{} // by request id; closed when the proxy is notified
 }
 
-// A decode is a decode process's place, where its peers find it, and how much may be on its way to it.
+// A decode is the seat of a decode node, its address for peers, and the limit of its chunks in flight.
 type decode struct {
 	seat
 	peer agent.Peer
 	room *admission
 }
 
-// configText is a node's configuration, in the keys that LMCache users know.
+// configText is the format of a node's configuration, in LMCache's keys.
 const configText = `enable_pd: true
 pd_role: %s
 transfer_channel: %s
@@ -56,21 +57,21 @@ pd_buffer_device: %s
     log: {level: error}
 %s`
 
-// A place is what a node's process is started with.
+// A place describes a node to start.
 type place struct {
 	name, role string
-	number     int    // of the node, and of its NPU
-	more, own  string // lines of its configuration, and those below extra_config.kvferry
+	number     int    // number of the node and of its NPU
+	more, own  string // more lines of the configuration, and lines below extra_config.kvferry
 	pages      int
 }
 
-// furnish makes the seat ready for a node's first process.
+// furnish writes the node's configuration and sets the program and the environment of the seat.
 func (c *cluster) furnish(at *seat, p place, o *Options) error {
 	s := o.shape
 	device := "cpu"
 	if o.NPU != nil {
 		if device = fmt.Sprintf("npu:%d", p.number); o.Mode == Layerwise && p.role == "receiver" {
-			device = "cpu" // Where its engine takes layers from.
+			device = "cpu" // The engine takes the layers from host memory.
 		}
 		p.own += o.NPU.own(o.Mode, p.number)
 		at.env = o.NPU.env(o.Mode, p.name, p.number, c.dir, s)
@@ -85,7 +86,8 @@ func (c *cluster) furnish(at *seat, p place, o *Options) error {
 	return nil
 }
 
-// seatNode starts a node's first process. Where faults are to refuse that, it is started once more.
+// seatNode starts a node's first process. If the start was refused as the faults require, seatNode starts the node
+// again.
 func (c *cluster) seatNode(ctx context.Context, at *seat, p place, o *Options) error {
 	if err := c.furnish(at, p, o); err != nil {
 		return err
@@ -99,14 +101,14 @@ func (c *cluster) seatNode(ctx context.Context, at *seat, p place, o *Options) e
 	return err
 }
 
-// begins notes a process, whatever becomes of it.
+// begins records a process that was started, even if it does not come to serve.
 func (c *cluster) begins(p *process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = append(c.all, p)
 }
 
-// begun are all processes of nodes that ever began.
+// begun returns all node processes that were ever started.
 func (c *cluster) begun() []*process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +150,8 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 	return c.startSides(ctx, o, tells)
 }
 
-// startSides starts one prefill and the decodes. Lines of who tells the proxy are tells.
+// startSides starts the prefill node and the decode nodes. The lines in tells configure the node that notifies the
+// proxy.
 func (c *cluster) startSides(ctx context.Context, o *Options, tells string) error {
 	ports, err := c.reserve(2)
 	if err != nil {
@@ -171,7 +174,7 @@ func (c *cluster) startSides(ctx context.Context, o *Options, tells string) erro
 	return nil
 }
 
-// seatDecode starts a node that others put to, at ports of its own.
+// seatDecode starts a node that receives puts, on ports that it reserves for the node.
 func (c *cluster) seatDecode(ctx context.Context, d *decode, room *admission, p place, o *Options) error {
 	ports, err := c.reserve(3)
 	if err != nil {
@@ -184,7 +187,7 @@ func (c *cluster) seatDecode(ctx context.Context, d *decode, room *admission, p 
 	return c.seatNode(ctx, &d.seat, p, o)
 }
 
-// route says which node computes a job, and which one decodes it.
+// route returns the node that computes a job and the node that decodes the job.
 func (c *cluster) route(job int) (from *seat, to *decode) {
 	to = &c.decodes[job%len(c.decodes)]
 	if c.prefill != nil {
@@ -193,7 +196,7 @@ func (c *cluster) route(job int) (from *seat, to *decode) {
 	return &c.decodes[(job+len(c.decodes)-1)%len(c.decodes)].seat, to
 }
 
-// victims are the nodes that are killed on the way, in this order: a decode and the prefill, or two of the ring.
+// victims returns the nodes to kill, in order: a decode node and the prefill node, or two nodes of the ring.
 func (c *cluster) victims() [2]*seat {
 	last := &c.decodes[len(c.decodes)-1].seat
 	if c.prefill != nil {
@@ -216,11 +219,11 @@ func (c *cluster) onProxyLine(line []byte) {
 	defer c.mu.Unlock()
 	if w := c.notified[l.Request]; w != nil {
 		close(w)
-		delete(c.notified, l.Request) // A second one would be a defect, but not the demo's end.
+		delete(c.notified, l.Request) // A second notification must not close the channel again.
 	}
 }
 
-// expect returns what is closed when the proxy is told of request.
+// expect returns a channel that is closed when the proxy is notified of the request.
 func (c *cluster) expect(request string) <-chan struct{} {
 	w := make(chan struct{})
 	c.mu.Lock()
@@ -235,7 +238,7 @@ func (c *cluster) forget(request string) {
 	delete(c.notified, request)
 }
 
-// nodes are the processes that hold pages.
+// nodes returns the current processes of all nodes, without the proxy.
 func (c *cluster) nodes() []*process {
 	var all []*process
 	if c.prefill != nil {
@@ -247,7 +250,8 @@ func (c *cluster) nodes() []*process {
 	return all
 }
 
-// stop ends all processes in order and says which did not end well. What they reported is left.
+// stop ends all processes in order and returns an error text for each process that did not end well. The responses of
+// the processes stay available.
 func (c *cluster) stop() (problems []string) {
 	for _, p := range append(c.nodes(), c.proxy) {
 		if err := p.stop(); err != nil {
@@ -257,7 +261,7 @@ func (c *cluster) stop() (problems []string) {
 	return problems
 }
 
-// abort ends whatever runs.
+// abort kills all processes and releases their ports and files.
 func (c *cluster) abort() {
 	for _, p := range append(c.nodes(), c.proxy) {
 		if p != nil {

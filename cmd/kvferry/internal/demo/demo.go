@@ -1,6 +1,12 @@
-// Package demo replays a request trace through real processes: one proxy, one prefill and two decodes, or a ring of
-// nodes that are both, each this program itself, with real sockets and a real data plane. It makes KV bytes that follow
-// from their keys, has every one verified where it arrived, and kills a decode and then the prefill on the way.
+// Package demo replays a request trace through real processes, with real sockets and a real data plane. The processes
+// are one proxy, one prefill node and two decode nodes, or a ring of nodes that have both roles; each process runs this
+// program. The KV bytes of a chunk are a function of the chunk's key, and every byte is verified where it arrives. On
+// the way, the demo kills a decode node and then the prefill node, and starts each of them again.
+//
+// For example, Run plays one request in mode push as follows: the prefill node puts the request's chunks to decode-0,
+// the proxy is notified that the request is complete, and decode-0 gets the chunks and verifies them. If any step
+// fails, the demo computes the request and puts it again, as a serving system would. The Report counts the attempts,
+// the wrong bytes, and the pages that a node still pins at the end.
 package demo
 
 import (
@@ -12,23 +18,23 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/trace"
 )
 
-// PlaneNIXL is the plane over libnixl, which the nodes load as any other would.
+// PlaneNIXL names the plane over libnixl. The nodes load libnixl as any other node does.
 const PlaneNIXL = "nixl"
 
-// Options say what is replayed, and how.
+// Options describes the trace to replay and the way to replay it.
 type Options struct {
-	Trace       string // its name, for the report
+	Trace       string // the trace's name, for the report
 	Requests    []trace.Request
 	Mode        Mode
-	Ring        bool    // each node is prefill and decode: it puts to the next
-	Recall      bool    // who puts reads back first what a decode still has of a request
+	Ring        bool    // each node has both roles, and puts to the next node
+	Recall      bool    // the sender first recalls the chunks of a request that the decode node still has
 	Plane       string  // transfer_channel: auto, shm, tcp or nixl, and hccl with an NPU
-	NPU         *NPU    // where pages lie; nil: memory of the processes
-	Speed       float64 // of the trace's clock; 0 replays without pauses
+	NPU         *NPU    // the NPU whose memory has the pages; nil: host memory
+	Speed       float64 // speed of the trace's clock; 0 replays without pauses
 	Concurrency int     // requests in progress; at least 1
-	Crash       bool    // kill one process of each side
+	Crash       bool    // kill one prefill and one decode process, or two processes of a ring
 	Log         io.Writer
-	Progress    func(done, failed int) // called for each request that ended; may be nil
+	Progress    func(done, failed int) // called when a request ends; may be nil
 
 	shape shape
 }
@@ -40,8 +46,8 @@ type player struct {
 	tally   *tally
 }
 
-// Run replays the trace and reports. The error says why it could not be played; what went wrong while it
-// played is in the report.
+// Run replays the trace and returns the report. It fails if the trace could not be played. Failures during the replay
+// are in the report.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	o.shape = shapeFor(availableBytes(), o.Ring)
 	o.Concurrency = max(o.Concurrency, 1)
@@ -80,8 +86,8 @@ func (p *player) play(ctx context.Context, jobs []job) {
 	p.options.replay(ctx, jobs, p.playJob, strikes)
 }
 
-// replay plays each job in the trace's order, some at a time. On the way, as far apart as they can be, strikes happen,
-// one at a time.
+// replay plays the jobs in the trace's order, o.Concurrency jobs at a time. It runs the strikes one at a time, at even
+// distances over the trace.
 func (o *Options) replay(
 	ctx context.Context, jobs []job, play func(context.Context, *job), strikes []func(context.Context),
 ) {
@@ -95,7 +101,7 @@ func (o *Options) replay(
 		})
 	}
 	begin := time.Now()
-	before := make(chan struct{}) // closed when the strike before is over
+	before := make(chan struct{}) // closed when the previous strike is over
 	close(before)
 	next := 0
 	for i := range jobs {
@@ -122,7 +128,7 @@ func (o *Options) replay(
 	struck.Wait()
 }
 
-// pause waits, and reports whether it was not cut short.
+// pause waits for d. It reports false if the context ended the wait early.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -8,25 +8,26 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Faults are put below the interface of AscendCL and HCCL while a trace is replayed, and may fail attempts in
-// some ways and in no other. Whatever they do, every request must be done in the end, with the right bytes, and nothing
-// be left.
+// Faults is a set of faults that the software NPU injects below the interface of AscendCL and HCCL during a replay.
+// Attempts may fail only with the codes that the faults explain. Every request must succeed in the end with the right
+// bytes, and no node may still pin a page.
 type Faults struct {
 	Name string
-	// first and later are the rules of a process's first life and of the lives after it.
+	// first returns the rules for the first incarnation of a process, and later the rules for all later incarnations.
 	first, later func(m Mode, name string, place int, s shape) string
-	// ends are the codes that attempts may end with; nil, as of a user's own rules: all.
+	// ends lists the codes with which attempts may fail; nil, as for a user's own rules, allows all codes.
 	ends []effects.Code
-	// refuses says that each node ends its first life before it serves, as no_memory, and is started again.
+	// refuses means that the first incarnation of each node ends with no_memory before it serves. The demo then starts the
+	// node again.
 	refuses bool
-	// fences says that what fails is on a communicator, which no driver may use after it.
+	// fences means that the faults hit a communicator, which no driver may use afterwards.
 	fences bool
-	// copies says that only copies on a device are concerned, which not every mode makes.
+	// copies means that the faults hit only copies on a device, which not every mode makes.
 	copies bool
 }
 
-// What may come of a communicator that is lost, and of memory or a copy that is refused. On a slow machine
-// anything may expire.
+// The codes that may follow from a lost communicator (broken), and from memory or a copy that is refused (refused). On
+// a slow machine any operation may expire.
 var (
 	broken  = []effects.Code{effects.Faulted, effects.PeerLost, effects.Unreachable, effects.Withdrawn, effects.Expired}
 	refused = []effects.Code{effects.Faulted, effects.NoMemory, effects.Expired}
@@ -36,10 +37,10 @@ func always(rules string) func(Mode, string, int, shape) string {
 	return func(Mode, string, int, shape) string { return rules }
 }
 
-// scenarios are the faults that have a name.
+// scenarios lists the named faults.
 var scenarios = []*Faults{
 	{Name: "oom", first: poolTooLarge, later: engineTooLarge, refuses: true, ends: refused},
-	// A batch that the library refuses, and one that fails on its way.
+	// The library refuses one batch, and another batch fails in flight.
 	{Name: "put", first: always("call:sym=HcclBatchPut,nth=2,code=4;call:sym=HcclBatchGet,nth=2,code=4;done:fail=3"),
 		ends: broken, fences: true},
 	{Name: "link", first: always(lostLink("error")), ends: broken, fences: true},
@@ -51,7 +52,8 @@ var scenarios = []*Faults{
 
 func lostLink(mode string) string { return "link:peer=*,down_after_ops=2,links=1,mode=" + mode }
 
-// poolTooLarge has every node's pool be too large for its device, or for the host memory that the pool is.
+// poolTooLarge returns rules that make every node's pool too large for its device, or for host memory if the pool is in
+// host memory.
 func poolTooLarge(m Mode, name string, place int, s shape) string {
 	if m == PullDelayOffload && name == "prefill" || m == Layerwise && name != "prefill" {
 		return fmt.Sprintf("oom:host,after=%d", s.pageBytes())
@@ -59,7 +61,7 @@ func poolTooLarge(m Mode, name string, place int, s shape) string {
 	return fmt.Sprintf("oom:device=%d,after=%d", place, s.pageBytes())
 }
 
-// engineTooLarge leaves no memory for what a decode's engine copies some of its chunks to.
+// engineTooLarge returns rules that refuse some allocations into which a decode node's engine copies its chunks.
 func engineTooLarge(m Mode, name string, _ int, _ shape) string {
 	if m.delays() && name != "prefill" {
 		return "call:sym=aclrtMalloc,nth=3,count=2,code=207001"
@@ -67,7 +69,8 @@ func engineTooLarge(m Mode, name string, _ int, _ shape) string {
 	return ""
 }
 
-// ParseFaults reads names of scenarios, "all" of them, or rules of the software NPU, which each process then has.
+// ParseFaults reads the names of scenarios, "all" for all scenarios, or rules of the software NPU, which then apply to
+// each process. It fails for an unknown name.
 func ParseFaults(text string) ([]*Faults, error) {
 	switch {
 	case text == "all":
@@ -86,7 +89,7 @@ func ParseFaults(text string) ([]*Faults, error) {
 	return list, nil
 }
 
-// FaultNames lists the scenarios for people.
+// FaultNames returns the names of the scenarios, as text for messages.
 func FaultNames() string {
 	var names []string
 	for _, f := range scenarios {
@@ -95,10 +98,10 @@ func FaultNames() string {
 	return strings.Join(names, ", ") + " or all"
 }
 
-// concern says whether they can strike in a mode.
+// concern reports whether the faults can occur in a mode.
 func (f *Faults) concern(m Mode) bool { return !f.copies || m.delays() }
 
-// rules are what one process is given.
+// rules returns the rules for one process.
 func (f *Faults) rules(m Mode, name string, place, life int, s shape) string {
 	switch {
 	case f == nil:
@@ -111,12 +114,13 @@ func (f *Faults) rules(m Mode, name string, place, life int, s shape) string {
 	return ""
 }
 
-// refused says whether a node that answered so was to, and is to be started again.
+// refused reports whether the faults require that a node refuses its start with this code, so that the demo starts the
+// node again.
 func (f *Faults) refused(code string) bool {
 	return f != nil && f.refuses && code == effects.NoMemory.String()
 }
 
-// unexpected are the causes of failed attempts that the faults do not explain.
+// unexpected returns the causes of failed attempts that the faults do not explain.
 func (f *Faults) unexpected(failures map[string]int) (causes []string) {
 	if f == nil || f.ends == nil {
 		return nil

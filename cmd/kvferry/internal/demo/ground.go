@@ -9,11 +9,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
-// A ground is what processes are given that one demo starts.
+// A ground holds the folder, the log and the ports that the processes of one demo use.
 type ground struct {
-	dir   string // of configurations and logs
+	dir   string // the folder of configurations and logs
 	log   io.Writer
-	ports []*reserve.Port // kept until the end: a killed process comes back to its own
+	ports []*reserve.Port // reserved until the end, because a restarted process uses the same ports
 }
 
 func newGround(log io.Writer) (g ground, err error) {
@@ -24,7 +24,7 @@ func newGround(log io.Writer) (g ground, err error) {
 	return g, nil
 }
 
-// reserve finds n ports, which nothing else gets until the end.
+// reserve reserves n free ports until leaveNothing.
 func (g *ground) reserve(n int) (ports []uint16, err error) {
 	for range n {
 		p, err := reserve.Open(host)
@@ -37,15 +37,15 @@ func (g *ground) reserve(n int) (ports []uint16, err error) {
 	return ports, nil
 }
 
-// leaveNothing gives back what the processes were given.
+// leaveNothing releases the ports and removes the folder.
 func (g *ground) leaveNothing() {
 	for _, p := range g.ports {
-		_ = p.Close() // The end of this process would close it as well.
+		_ = p.Close() // The end of this process closes the port as well.
 	}
 	_ = os.RemoveAll(g.dir)
 }
 
-// A sharedLog lets several processes write to one place.
+// A sharedLog serializes the log output of several processes.
 type sharedLog struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -8,16 +8,18 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// In layerwise a prefill computes: in steps of some tokens, of which each layer takes a while and goes when it is done.
-// Some requests have a prefix that nobody wants, and some are preempted in the middle of a step.
+// In mode layerwise, a prefill node computes in steps of stepTokens tokens. Each layer of a step takes a fixed time per
+// token and is pushed when it is computed. Some requests have a prefix that the decode node does not want, and some
+// requests are preempted in the middle of a step.
 
 const (
 	stepTokens = 640 // two chunks and a half
-	// tokenNanos is what one layer of one token takes: that of a model of 80 layers which prefills 10,000 tokens a second.
+	// tokenNanos is the time in nanoseconds to compute one layer of one token, as in a model of 80 layers that prefills
+	// 10,000 tokens per second.
 	tokenNanos = 1250
 )
 
-// skip is how many chunks at the start of a job's prompt the decode does not want.
+// skip returns the number of chunks at the start of a job's prompt that the decode node does not want.
 func (j *job) skip() int {
 	if j.index%4 == 1 && len(j.keys) > 1 {
 		return 1
@@ -33,7 +35,7 @@ func (j *job) preemptAfter(layers int) int {
 	return 0
 }
 
-// prefill has the whole request computed by one process, from which the proxy hears of it.
+// prefill makes one process compute the whole request. The same process notifies the proxy.
 func (p *player) prefill(
 	ctx context.Context, j *job, from *seat, peer agent.Peer, request string,
 ) (last *process, cause string) {

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// A Mode is a way for chunks to go from prefill to decode.
+// A Mode is a way to move chunks from prefill to decode.
 type Mode string
 
 // The modes.
 const (
-	Push Mode = "push" // the prefill writes them
-	// the prefill lends its pages, and the decodes read them as they are offered
+	Push Mode = "push" // the prefill node writes the chunks
+	// the prefill node lends its pages, and the decode nodes read the pages as soon as they are offered
 	Pull             Mode = "pull"
-	PullDelay        Mode = "pull-delay"         // the decodes read them when their engines fetch
-	PullDelayOffload Mode = "pull-delay+offload" // so too, from the host memory of a prefill on an NPU
-	Layerwise        Mode = "layerwise"          // the prefill writes each layer when it is computed
+	PullDelay        Mode = "pull-delay"         // the decode nodes read the pages when their engines fetch
+	PullDelayOffload Mode = "pull-delay+offload" // like pull-delay, from host memory of a prefill node on an NPU
+	Layerwise        Mode = "layerwise"          // the prefill node writes each layer when it is computed
 )
 
-// modes are all of them, in the order in which they are played.
+// modes lists the modes of "all", in the order in which they are played.
 var modes = []Mode{Push, Pull, PullDelay, PullDelayOffload, Layerwise}
 
-// ModeNames lists them for people.
+// ModeNames returns the names that --mode accepts, as text for messages.
 func ModeNames() string {
 	names := make([]string, len(modes))
 	for i, m := range modes {
@@ -35,7 +35,8 @@ func ModeNames() string {
 	return strings.Join(names, ", ") + ", all that push or pull, or p2p for those that share"
 }
 
-// ParseModes reads the name of one mode, or all; or p2p, for all in which nodes share, and says whether they do.
+// ParseModes returns the mode with the given name, all push and pull modes for "all", or all sharing modes for "p2p".
+// It reports in share whether the nodes share their caches in these modes, and fails for an unknown name.
 func ParseModes(name string) (found []Mode, share bool, err error) {
 	switch m := Mode(name); {
 	case name == "all":
@@ -50,19 +51,19 @@ func ParseModes(name string) (found []Mode, share bool, err error) {
 	return nil, false, fmt.Errorf("--mode is %q; use %s", name, ModeNames())
 }
 
-// delays says that decodes keep offers until their engines fetch.
+// delays reports whether decode nodes defer offers until their engines fetch.
 func (m Mode) delays() bool { return m == PullDelay || m == PullDelayOffload }
 
-// offersStand is how long the demo's offers stand, in seconds, unless they are renewed: so long the pages of a
-// decode that was killed over them stay lent.
+// offersStand is the lifetime of the demo's offers in seconds, unless they are renewed. If a decode node is killed, the
+// pages of its offers stay lent for this time.
 const offersStand = 3
 
-// stagingPages are what a decode's fetches read into: batches of half as many. Its pool has twice that, so that it
-// could hold more if it did not keep to it.
+// stagingPages is the number of pages into which a decode node's fetches read, in batches of half as many pages. The
+// node's pool has twice as many pages, so that a node that exceeded the limit would be noticed.
 const stagingPages = 16
 
-// prefill and decode are the lines that a mode adds to the configuration of each side, and own those below
-// extra_config.kvferry.
+// prefill and decode return the lines that a mode adds to the configuration of each side. The method own returns the
+// lines of a decode node below extra_config.kvferry.
 func (m Mode) prefill(donePort, renewPort uint16, s shape) string {
 	var b strings.Builder
 	if m == Layerwise {
@@ -100,7 +101,7 @@ func (m Mode) own(s shape) string {
 	return ""
 }
 
-// decodePages is the size of a decode's pool.
+// decodePages returns the size of a decode node's pool in pages.
 func (m Mode) decodePages(s shape) int {
 	if m.delays() {
 		return 2 * stagingPages
@@ -108,8 +109,9 @@ func (m Mode) decodePages(s shape) int {
 	return s.decodePages
 }
 
-// rooms are how many chunks may be on their way to each decode: what its pool holds; or, where chunks stay lent until
-// they are fetched, or until they are computed, what the prefill can lend to all of them together.
+// rooms returns for each decode node the admission that limits its chunks in flight. The limit is the size of the
+// node's pool. In the delayed and layerwise modes, where chunks stay lent until they are fetched or computed, all
+// decode nodes share one limit: the number of chunks that the prefill node can lend.
 func (m Mode) rooms(s shape) (rooms [decoders]*admission) {
 	all := newAdmission(m.room(s))
 	for i := range rooms {
@@ -120,7 +122,7 @@ func (m Mode) rooms(s shape) (rooms [decoders]*admission) {
 	return rooms
 }
 
-// room is how many chunks are within one such bound.
+// room returns the number of chunks that one such limit admits.
 func (m Mode) room(s shape) int {
 	if m.delays() || m == Layerwise {
 		return s.prefillPages * 3 / 4
@@ -128,7 +130,7 @@ func (m Mode) room(s shape) int {
 	return s.decodePages
 }
 
-// most is the most chunks that a request can have.
+// most returns the maximum number of chunks of a request.
 func (o *Options) most() int {
 	if o.Ring {
 		return o.Mode.ringRoom(o.shape)

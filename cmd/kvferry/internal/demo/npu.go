@@ -54,8 +54,8 @@ func (n *NPU) WithFaults(f *Faults) (*NPU, error) {
 	return &with, nil
 }
 
-// In are the modes in which this NPU has something to show: those that its faults concern. Without an NPU, which is nil,
-// there is no offload: the prefill's pool lies in host memory in each mode.
+// In are the modes in which this NPU has something to show: those that its faults concern. Without an NPU, which is
+// nil, there is no offload: the prefill's pool lies in host memory in each mode.
 func (n *NPU) In(all []Mode) []Mode {
 	switch {
 	case n == nil:

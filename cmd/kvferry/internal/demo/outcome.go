@@ -10,27 +10,27 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// An Outcome is what every replay says of its requests, whatever it is for. Times are microseconds.
+// An Outcome is the part of a report that all kinds of replay have in common. Times are in microseconds.
 type Outcome struct {
 	Requests  int `json:"requests"`
 	Completed int `json:"completed"`
 	Lost      int `json:"lost"` // failed at every attempt
-	Cut       int `json:"cut"`  // longer than fits the pools, played as far as that
+	Cut       int `json:"cut"`  // too long for the pools, and shortened to fit
 
 	BytesVerified int64 `json:"bytes_verified"`
 	BytesWrong    int64 `json:"bytes_wrong"`
 
 	Seconds  float64            `json:"seconds"`
 	Latency  map[string]Latency `json:"latency_us"`
-	Failures map[string]int     `json:"failed_attempts"` // by cause
+	Failures map[string]int     `json:"failed_attempts"` // number of failed attempts by cause
 	// RestartMillis is the time from a process's kill -9 until its successor served; empty without a crash.
 	RestartMillis map[string]int64 `json:"restart_ms"`
-	Pinned        []string         `json:"pinned"`  // what was not given back
+	Pinned        []string         `json:"pinned"`  // resources that nodes did not release
 	Unclean       []string         `json:"unclean"` // processes that did not end well
 	OK            bool             `json:"ok"`
 }
 
-// ended is the outcome of a replay that took so long, and left that behind. OK says that nothing is wrong with it.
+// ended completes the outcome of a replay with the replay's duration and the resources that were left, and sets OK.
 func (o *Outcome) ended(requests int, took time.Duration, pinned, unclean []string) {
 	o.Requests, o.Seconds = requests, took.Seconds()
 	o.Pinned, o.Unclean = append(o.Pinned, pinned...), append(o.Unclean, unclean...)
@@ -40,7 +40,7 @@ func (o *Outcome) ended(requests int, took time.Duration, pinned, unclean []stri
 // Summary is what reports of all kinds have: the outcome itself. It belongs to the report.
 func (o *Outcome) Summary() *Outcome { return o }
 
-// ok reports whether the replay found what it is for, and nothing wrong.
+// ok reports whether the replay played what it is for and found no defect.
 func (o *Outcome) ok() bool { return o.OK }
 
 func (o *Outcome) verified() [2]string {
@@ -68,19 +68,19 @@ func (o *Outcome) failed() [][2]string {
 	return rows
 }
 
-// A Summary is the reports of all modes that were played.
+// A Summary is the list of the reports of all modes that were played.
 type Summary[R interface{ ok() bool }] struct {
 	Modes []R  `json:"modes"`
-	OK    bool `json:"ok"` // of all of them
+	OK    bool `json:"ok"` // true if all reports are OK
 }
 
-// Add takes one more report.
+// Add appends a report.
 func (s *Summary[R]) Add(r R) {
 	s.OK = r.ok() && (s.OK || len(s.Modes) == 0)
 	s.Modes = append(s.Modes, r)
 }
 
-// A counted report is filled by workers while they play. R has an Outcome, which is outcome.
+// A counted is a report that workers fill while they play. The field outcome points to the Outcome in r.
 type counted[R any] struct {
 	request histogram
 
@@ -110,7 +110,7 @@ func (c *counted[R]) fail(cause string) {
 	c.outcome.Failures[cause]++
 }
 
-// ended counts a request, and says how many have ended and how many of them are lost.
+// ended counts a request. It returns the number of requests that have ended and the number of lost requests.
 func (c *counted[R]) ended(ok bool) (all, lost int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +122,7 @@ func (c *counted[R]) ended(ok bool) (all, lost int) {
 	return c.outcome.Completed + c.outcome.Lost, c.outcome.Lost
 }
 
-// crashed notes that a process was killed, and how it came back.
+// crashed records that a process was killed, and the result of the process's restart.
 func (c *counted[R]) crashed(name string, took time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,29 +18,32 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// startMax and stopMax bound how long a process may take to serve, and to end after its input did.
+// startMax is the time limit for a process to serve after its start, and stopMax is the time limit for a process to end
+// after its input has ended.
 const (
 	startMax = 20 * time.Second
 	stopMax  = 15 * time.Second
 )
 
-// A program is what a child is: this very program with other arguments, unless a path says another one.
+// A program describes a child process. The child runs this program with other arguments, unless path names another
+// program.
 type program struct {
 	name string
 	path string
 	args []string
-	// startedAs is the first argument, where it must differ from path.
+	// startedAs is argument 0, if it must differ from path.
 	startedAs string
-	env       []string // beside that of this process; later ones win
+	env       []string // added to this process's environment; later entries win
 	log       io.Writer
-	// Either may be nil: notes is called for lines that are no answer of the agent, began when the child runs.
+	// notes is called for lines that are not responses of the agent, and began when the child runs. Either may be nil.
 	notes func([]byte)
 	began func(*process)
-	// says is what a child says first that is no agent, and ends by SIGTERM; empty: it is one, and ends with its input.
+	// says is the text of the first line of a child that is not an agent; such a child ends by SIGTERM. If says is empty,
+	// the child is an agent, which ends with its input.
 	says string
 }
 
-// A refusal is a child that said why it does not serve.
+// A refusal is the error of a child that reported why it does not serve.
 type refusal struct {
 	name string
 	said agent.Response
@@ -48,17 +51,17 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("start %s: %s", r.name, r.said.Error) }
 
-// A process is one child that speaks the agent's lines. Calls may be made from many goroutines.
+// A process is one child that speaks the agent's protocol. It is safe for concurrent calls.
 type process struct {
 	name  string
 	says  string
 	cmd   *exec.Cmd
 	in    io.WriteCloser
-	ready chan struct{} // closed when it serves
-	ended chan struct{} // closed when its output ended and it was waited for
+	ready chan struct{} // closed when the process serves
+	ended chan struct{} // closed when the output has ended and the process was waited for
 
-	refused *agent.Response // why it does not serve; read after ended
-	killed  atomic.Bool     // it did not end by itself
+	refused *agent.Response // why the process does not serve; read only after ended is closed
+	killed  atomic.Bool     // kill was called
 
 	mu      sync.Mutex
 	last    uint64
@@ -67,7 +70,8 @@ type process struct {
 	gone    bool
 }
 
-// start returns when the child serves. If it says that it will not, the error is a *refusal.
+// start starts a child and returns when the child serves. It fails with a *refusal if the child reports that it will
+// not serve, and with another error if the child ends or startMax passes first.
 func start(ctx context.Context, what program) (*process, error) {
 	name := what.name
 	path, err := what.path, error(nil)
@@ -141,7 +145,7 @@ func (p *process) read(out io.Reader, notes func([]byte)) {
 			notes(lines.Bytes())
 		}
 	}
-	// What follows a broken line is read, too, or the child would block.
+	// The output after an overlong line is read too, because the child would block otherwise.
 	_, _ = io.Copy(io.Discard, out)
 	exit := p.cmd.Wait()
 	p.mu.Lock()
@@ -155,7 +159,7 @@ func (p *process) read(out io.Reader, notes func([]byte)) {
 	close(p.ended)
 }
 
-// lost answers for a process that is gone.
+// lost is the response to calls of a process that has ended.
 var lost = agent.Response{Code: effects.PeerLost.String(), Error: "the process is gone"}
 
 func (p *process) answer(r agent.Response) {
@@ -168,8 +172,8 @@ func (p *process) answer(r agent.Response) {
 	}
 }
 
-// call makes one request and waits for the answer; it always comes, at the latest with the process's
-// end.
+// call makes one request and waits for the response. It always returns: if the process ends first, the response is
+// lost.
 func (p *process) call(req agent.Request) agent.Response {
 	w := make(chan agent.Response, 1)
 	p.mu.Lock()
@@ -184,27 +188,28 @@ func (p *process) call(req agent.Request) agent.Response {
 	if err != nil {
 		panic(fmt.Sprintf("BUG: a request that cannot be written: %v", err))
 	}
-	_, err = p.in.Write(append(line, '\n')) // Under the lock, so that lines stay whole.
+	_, err = p.in.Write(append(line, '\n')) // The lock keeps lines from being mixed.
 	p.mu.Unlock()
 	if err != nil {
-		<-p.ended // It does not read any more, so it ended or is about to.
+		<-p.ended // The process no longer reads, so it has ended or is about to end.
 	}
 	return <-w
 }
 
-// freeze has the process hold still until thaw, whatever it is at.
+// freeze stops the process with SIGSTOP until thaw.
 func (p *process) freeze() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) } // It fails only for a process that has ended.
 
 func (p *process) thaw() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// kill ends the process as a crash would, and waits for it.
+// kill ends the process with SIGKILL, as a crash would, and waits for its end.
 func (p *process) kill() {
 	p.killed.Store(true)
 	_ = p.cmd.Process.Kill() // It fails only for a process that has ended.
 	<-p.ended
 }
 
-// stop ends the process in order: it drains and closes. The error says that it did not, or not in time.
+// stop ends the process in order: the process drains and closes. It fails if the process exits with an error, or does
+// not end within stopMax.
 func (p *process) stop() error {
 	if _ = p.in.Close(); p.says != "" {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // It fails only for a process that has ended.

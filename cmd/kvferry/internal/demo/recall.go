@@ -9,12 +9,12 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// With --bidirectional decodes keep what their engines have read, and before a request's chunks are computed the node
-// that would reads back from its decode what is still there of them, and every byte of that is verified. What does not
-// come is computed: a recall that fails costs the time it took, and no request.
+// With --bidirectional, decode nodes keep the chunks that their engines have read. Before a node computes a request's
+// chunks, it recalls the chunks that the decode node still has, and every recalled byte is verified. Chunks that do not
+// arrive are computed, so that a failed recall costs time and never fails a request.
 
-// RecallModes are the modes after which a decode has anything to read back: where chunks go past its pool to its
-// engine, it keeps none of them.
+// RecallModes lists the modes in which a decode node keeps chunks to recall. In the other modes, chunks bypass the
+// decode node's pool on the way to its engine, and the node keeps none of them.
 func RecallModes() []Mode { return []Mode{Push, Pull} }
 
 // leasesStand is how long what a decode was asked for stays as it is, in seconds, if nobody says that it was read, and

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// In a ring each node is prefill and decode: it puts to the next one, and takes from the one before it. What its engine
-// reserves and what lands in it are pages of one pool.
+// In a ring each node has both roles: it puts chunks to the next node, and receives chunks from the previous node. The
+// pages that the node's engine reserves and the pages of received chunks belong to one pool.
 
-// ringNodes is how many there are.
+// ringNodes is the number of nodes in a ring.
 const ringNodes = 3
 
-// RingModes are the modes that nodes of both sides have.
+// RingModes lists the modes of nodes that have both roles.
 func RingModes() []Mode {
 	return slices.DeleteFunc(slices.Clone(modes), func(m Mode) bool { return m == PullDelayOffload })
 }
 
-// ring are the lines that a mode adds to the configuration of a node that is both.
+// ring returns the lines that a mode adds to the configuration of a node that has both roles.
 func (m Mode) ring(donePort uint16) string {
 	if m == Push {
 		return ""
@@ -32,12 +32,12 @@ func (m Mode) ring(donePort uint16) string {
 	return lines
 }
 
-// ringPages is the size of a node's pool: half of it is for what its engine puts (engine_share_pct), and as much for
-// what comes to it.
+// ringPages is the size of a node's pool in pages. Half of the pool is for the chunks that the node's engine puts
+// (engine_share_pct), and half is for the chunks that the node receives.
 func (s shape) ringPages() int { return 2 * s.prefillPages }
 
-// ringRoom is how many chunks may be on their way to a node: what its part of the pool holds, or what the node before
-// it can lend, or computes.
+// ringRoom is the number of chunks that may be in flight to a node. It is the capacity of the node's part of the pool,
+// or the number of chunks that the previous node can lend or compute.
 func (m Mode) ringRoom(s shape) int {
 	if m.delays() || m == Layerwise {
 		return s.prefillPages * 3 / 4
@@ -45,7 +45,7 @@ func (m Mode) ringRoom(s shape) int {
 	return s.prefillPages
 }
 
-// startRing starts the nodes. Lines of who tells the proxy are tells.
+// startRing starts the nodes. The lines in tells configure a node that notifies the proxy.
 func (c *cluster) startRing(ctx context.Context, o *Options, tells string) error {
 	c.decodes = make([]decode, ringNodes)
 	for i := range c.decodes {

@@ -5,19 +5,20 @@ import (
 	"sync"
 )
 
-// A seat is one place where a node runs, and the process that runs there now.
+// A seat is one place in the cluster where a node runs, with the process that runs there now. A restarted process has
+// the same seat.
 type seat struct {
 	program program
-	// env is what the process of each life, counted from 1, is given beside the program's own; nil: nothing.
+	// env returns the environment of each incarnation, counted from 1. It replaces the program's own; nil: no change.
 	env func(life int) []string
 
 	mu      sync.Mutex
 	lives   int
 	process *process
-	back    chan struct{} // closed when a killed process has a successor; nil while there is one
+	back    chan struct{} // non-nil during a crash; closed when the restart has ended
 }
 
-// take starts the seat's first process. It may be called again after a refusal.
+// take starts the seat's first process. The caller may call it again after a refusal.
 func (s *seat) take(ctx context.Context) error {
 	p, err := s.launch(ctx)
 	s.mu.Lock()
@@ -38,7 +39,7 @@ func (s *seat) launch(ctx context.Context) (*process, error) {
 	return start(ctx, next)
 }
 
-// current returns the process, waiting for the next one while there is none.
+// current returns the process. During a crash, it waits until the restart has ended or the context is cancelled.
 func (s *seat) current(ctx context.Context) (*process, error) {
 	for {
 		s.mu.Lock()
@@ -55,14 +56,15 @@ func (s *seat) current(ctx context.Context) (*process, error) {
 	}
 }
 
-// now is the process, or the one that was killed here last; nil before the first.
+// now returns the process, or during a crash the process that was killed. It returns nil before the first start.
 func (s *seat) now() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process
 }
 
-// crash kills the process as kill -9 does, and starts it again at the same place. Between the two it calls dead.
+// crash kills the process as kill -9 does, calls dead, and starts a successor in the same seat. It fails if the
+// successor does not start.
 func (s *seat) crash(ctx context.Context, dead func()) error {
 	s.mu.Lock()
 	old := s.process
@@ -77,7 +79,7 @@ func (s *seat) crash(ctx context.Context, dead func()) error {
 	defer s.mu.Unlock()
 	s.back = nil
 	if err != nil {
-		return err // The old one stays, and answers that it is gone.
+		return err // The killed process stays in the seat; its calls return lost.
 	}
 	s.process = p
 	return nil

@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// settleMax bounds how long nodes may need to have nothing in progress after the last request.
+// settleMax limits the time after the last request in which nodes must finish their work in progress.
 const settleMax = 20 * time.Second
 
-// settle waits until no node has anything in progress, and says what is still pinned after that.
+// settle waits until no node has work in progress, or settleMax has passed, and returns what is still pinned then.
 func settle(ctx context.Context, nodes []*process, look func(*process) *agent.Stats) (pinned []string) {
 	deadline := time.Now().Add(settleMax)
 	for {
@@ -29,7 +29,7 @@ func settle(ctx context.Context, nodes []*process, look func(*process) *agent.St
 	}
 }
 
-// look asks a node what it holds; nil if it is gone.
+// look requests the node's Stats. It returns nil if the process has ended.
 func (p *player) look(node *process) *agent.Stats {
 	s := node.call(agent.Request{Op: "stats"}).Stats
 	if s != nil {
@@ -38,8 +38,8 @@ func (p *player) look(node *process) *agent.Stats {
 	return s
 }
 
-// pinnedAt names everything that a node without work must not have. Pages of ready chunks are a cache,
-// and no pin.
+// pinnedAt names each resource that a node without work must not hold. Pages of ready chunks are cached and do not
+// count as pinned.
 func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 	for _, c := range []struct {
 		what  string

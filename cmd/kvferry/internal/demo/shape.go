@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// A shape is how large things are: the KV cache of one tensor-parallel rank of a grouped-query model
-// with 128 elements a head, with as many of its layers as the machine has memory for.
+// A shape gives the dimensions of the KV cache and of the pools. The KV cache belongs to one tensor-parallel rank of a
+// grouped-query model with 128 elements per head, with as many layers as the machine has memory for.
 type shape struct {
 	chunkTokens, layers, kvHeads, headSize int
 	prefillPages, decodePages              int
@@ -24,10 +24,11 @@ func (s shape) pageBytes() int {
 
 func (s shape) poolBytes() int { return (s.prefillPages + decoders*s.decodePages) * s.pageBytes() }
 
-// ringBytes are those of the pools of a ring.
+// ringBytes returns the size of all pools of a ring in bytes.
 func (s shape) ringBytes() int { return ringNodes * s.ringPages() * s.pageBytes() }
 
-// shapeFor takes the most layers with which all pools together need an eighth of the free memory.
+// shapeFor returns the shape with the most layers, of at most layersMax, with which all pools together need at most an
+// eighth of the available memory. The shape has at least layersMin layers.
 func shapeFor(availableBytes int, ring bool) shape {
 	pools := shape.poolBytes
 	if ring {
@@ -40,7 +41,7 @@ func shapeFor(availableBytes int, ring bool) shape {
 	return s
 }
 
-// availableBytes reads how much memory programs may still take; 1 GiB where nobody says.
+// availableBytes returns the memory that programs may still allocate, or 1 GiB if /proc/meminfo does not tell.
 func availableBytes() int {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

@@ -9,23 +9,25 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Instances that share: a trace's requests are dealt to them in turn, so that a prefix which one has computed is wanted
-// by the others. For each request an instance takes what its own cache has, asks a directory who has more, brings the
-// longest prefix from peers, computes the rest, and stores that. The last instance is killed while others read from it,
-// a directory after that, and the log that directories share.
+// In the sharing modes, the requests of a trace are assigned to the instances in turn, so that other instances want a
+// prefix that one instance has computed. For each request, an instance takes the chunks in its own cache, queries a
+// directory for peers that have more chunks, brings the longest prefix from the peers, computes the rest, and stores
+// the computed chunks. The demo kills the last instance while other instances read from it, then a directory, and then
+// the log that the directories share.
 
-// Modes of nodes that share: who has chunks writes them, or who wants them reads them.
+// The modes of nodes that share: either the node that has the chunks writes them, or the node that wants them reads
+// them.
 const (
 	P2PPush Mode = "p2p-push"
 	P2PPull Mode = "p2p-pull"
-	// P2PArena has them read copies, in which who has the chunks lends them.
+	// P2PArena makes nodes read copies of the chunks, which the chunks' holder lends from its arena.
 	P2PArena Mode = "p2p-pull+arena"
-	// P2PDelay leaves them where they are until the engine fetches them.
+	// P2PDelay leaves the chunks with the peer until the engine fetches them.
 	P2PDelay Mode = "p2p-delay"
 )
 
-// sharedModes are all of those, in the order in which they are played, and shareLines what each adds to a node's
-// configuration.
+// sharedModes lists the sharing modes in the order in which they are played. shareLines gives the lines that each mode
+// adds to a node's configuration.
 var (
 	sharedModes = []Mode{P2PPush, P2PPull, P2PArena, P2PDelay}
 	shareLines  = map[Mode]string{
@@ -36,13 +38,13 @@ var (
 
 const (
 	instances = 3
-	// bringWait bounds the wait for what peers have; after it a request's chunks are computed.
+	// bringWait limits the wait for chunks from peers; after the limit, the request's chunks are computed.
 	bringWait = 30 * time.Second
-	// knownMax bounds the wait for directories to have heard.
+	// knownMax limits the wait until directories have received the reports of stored chunks.
 	knownMax = 60 * time.Second
 )
 
-// SharedOptions say what is replayed by nodes that share, and how. With Ring they push to each other, too.
+// SharedOptions describes a replay by nodes that share. With Ring, the nodes also push chunks to each other.
 type SharedOptions struct {
 	Options
 	Directories int
@@ -56,7 +58,7 @@ type sharer struct {
 	tally   *sharedTally
 }
 
-// RunShared replays the trace and reports, as Run does.
+// RunShared replays the trace with nodes that share, and returns the report. It fails as Run does.
 func RunShared(ctx context.Context, o SharedOptions) (*SharedReport, error) {
 	o.shape = shape{chunkTokens: 256, layers: 1, kvHeads: 1, headSize: 128}
 	o.Concurrency = max(o.Concurrency, 1)
@@ -90,7 +92,7 @@ func (s *sharer) play(ctx context.Context) error {
 	jobs := jobsOf(s.options.Requests, s.options.shape.chunkTokens)
 	for i := range jobs {
 		j := &jobs[i]
-		if j.lastTokens > 0 { // Caches have whole chunks only.
+		if j.lastTokens > 0 { // Caches store only full chunks.
 			j.keys, j.lastTokens = j.keys[:len(j.keys)-1], 0
 		}
 		if most := s.options.Pages / 4; len(j.keys) > most {
@@ -146,7 +148,7 @@ func (s *sharer) playJob(ctx context.Context, j *job) {
 	}
 }
 
-// attempt has one instance serve a request, and returns the cause of a failure.
+// attempt makes one instance serve a request, and returns the cause of a failure, or "".
 func (s *sharer) attempt(ctx context.Context, j *job, attempt int) (cause string) {
 	at := j.index % instances
 	room := s.town.rooms[at]
@@ -199,7 +201,7 @@ func (s *sharer) pass(ctx context.Context, j *job, from *process, at int, reques
 			s.tally.verified(&r)
 		}
 		if r.Code != effects.OK.String() {
-			// Part of the request may have reached the process that came after a crash.
+			// Some chunks of the request may have reached the successor of a crashed process.
 			if now, err := s.town.seats[next].current(ctx); err == nil {
 				now.call(agent.Request{Op: "abandon", Request: request})
 			}
@@ -210,7 +212,7 @@ func (s *sharer) pass(ctx context.Context, j *job, from *process, at int, reques
 	return ""
 }
 
-// look asks a node what it holds; nil if it is gone.
+// look requests the node's Stats. It returns nil if the process has ended.
 func (s *sharer) look(node *process) *agent.Stats {
 	stats := node.call(agent.Request{Op: "stats"}).Stats
 	if stats != nil {

@@ -14,18 +14,19 @@ type job struct {
 	id      string
 	arrival time.Duration
 	keys    []string
-	// lastTokens is how many tokens the last chunk holds; 0 is a full chunk.
+	// lastTokens is the number of tokens in the last chunk; 0 means a full chunk.
 	lastTokens int
 }
 
-// keysOf names the chunks of a prompt. A trace's ids stand for blocks after equal prefixes, so block
-// and position in it name a chunk; the partial last one of a prompt is not the full one of another.
+// keysOf returns the keys of the chunks of a prompt. Equal ids in a trace stand for equal blocks after equal prefixes,
+// so the block and the position name a chunk. The token count is part of the key, so that a prompt's partial last chunk
+// has another key than the full chunk of another prompt.
 func keysOf(req trace.Request, chunkTokens int) (keys []string, lastTokens int) {
 	for at := 0; at < req.InputTokens; at += chunkTokens {
 		tokens := min(chunkTokens, req.InputTokens-at)
 		h := fnv.New64a()
 		fmt.Fprintf(h, "%d/%d/%d/%d", req.Blocks[at/trace.BlockTokens], at, tokens, chunkTokens)
-		// Directories know hashes of 64 bits; one that starts with 0 would not be the text of an integer.
+		// Directories use hashes of 64 bits. The leading 1 keeps the text a valid integer, which must not start with 0.
 		keys = append(keys, fmt.Sprintf("kvferry-demo@1@0@1%015x@bfloat16", h.Sum64()>>4))
 		lastTokens = tokens
 	}
@@ -35,7 +36,7 @@ func keysOf(req trace.Request, chunkTokens int) (keys []string, lastTokens int) 
 	return keys, lastTokens
 }
 
-// freshKeys name chunks that no request has.
+// freshKeys returns keys of chunks that no request has.
 func freshKeys(of, n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
@@ -53,7 +54,7 @@ func jobsOf(requests []trace.Request, chunkTokens int) []job {
 	return jobs
 }
 
-// batches cuts a job's keys into pieces of at most n.
+// batches divides a job's keys into batches of at most n keys.
 func (j *job) batches(n int) [][]string {
 	var all [][]string
 	for from := 0; from < len(j.keys); from += n {
@@ -62,7 +63,8 @@ func (j *job) batches(n int) [][]string {
 	return all
 }
 
-// lastTokensOf is what a batch says of its last chunk: only the job's last can be partial.
+// lastTokensOf returns the token count of a batch's last chunk, as in job.lastTokens. Only the last chunk of the job
+// can be partial.
 func (j *job) lastTokensOf(batch, batches int) int {
 	if batch == batches-1 {
 		return j.lastTokens

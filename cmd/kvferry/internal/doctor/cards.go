@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// What the vendor's NPUs have in sysfs: Huawei's number, and the PCI class of processing accelerators.
+// The values that identify the vendor's NPUs in sysfs: Huawei's vendor ID, and the PCI class of processing
+// accelerators.
 const (
 	vendorHuawei     = "0x19e5"
 	classAccelerator = "0x1200"
@@ -17,10 +18,10 @@ const (
 // A card is an NPU on the PCI bus.
 type card struct {
 	bus  string
-	node int // -1 where the firmware does not say
+	node int // NUMA node; -1 if the firmware does not give it
 }
 
-// cards are the NPUs that the kernel knows, whether or not the process may use them.
+// cards returns the NPUs that the kernel lists, whether or not the process may use them.
 func (m Machine) cards() []card {
 	var list []card
 	for _, file := range m.matches("sys/bus/pci/devices/*/vendor") {
@@ -44,8 +45,8 @@ func (c card) placement() string {
 	return fmt.Sprintf("near NUMA node %d", c.node)
 }
 
-// commonNode is the node that all NPUs are near, which is then also each device's; -1 if there is none.
-// AscendCL does not say which device is which card.
+// commonNode returns the NUMA node of all NPUs, which is then also the node of each device, or -1 if the NPUs differ.
+// AscendCL does not report which card a device is.
 func commonNode(cards []card) int {
 	if len(cards) == 0 || slices.ContainsFunc(cards, func(c card) bool { return c.node != cards[0].node }) {
 		return -1
@@ -53,7 +54,7 @@ func commonNode(cards []card) int {
 	return cards[0].node
 }
 
-// placement compares the cores of this process with where the device is.
+// placement compares the NUMA nodes of this process's cores with the node of the device.
 func (m Machine) placement(s *Section, node int) {
 	nodes := m.numaNodes()
 	if len(nodes) < 2 {
@@ -75,7 +76,7 @@ func (m Machine) placement(s *Section, node int) {
 			"slowly", node, node))
 }
 
-// deviceFiles looks at what a container must be given beside its devices.
+// deviceFiles checks the files that a container needs in addition to its devices.
 func (m Machine) deviceFiles(s *Section, cards []card) {
 	devices := m.matches("dev/davinci[0-9]*")
 	if len(cards) == 0 && len(devices) == 0 {

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// A cgroup limits this process from outside, as containers do. Zero values are no limit.
+// A cgroup holds the limits of this process's control groups, such as a container's. Zero means no limit.
 type cgroup struct {
 	memory uint64  // bytes
-	cores  float64 // processor time for each second
+	cores  float64 // seconds of processor time per second
 }
 
 const cgroupRoot = "sys/fs/cgroup"
 
-// container reads the limits of both versions of control groups. The tightest of all groups above ours counts.
+// container reads the limits of both versions of control groups. The tightest limit of the process's group and all
+// groups above it counts.
 func (m Machine) container() cgroup {
 	var c cgroup
 	for line := range strings.Lines(m.text("proc/self/cgroup")) {
@@ -37,7 +38,7 @@ func (m Machine) container() cgroup {
 	return c
 }
 
-// unified is version 2.
+// unified reads the limits of version 2.
 func (m Machine) unified(c *cgroup, root, group string) {
 	m.upwards(root, group, func(dir string) {
 		c.limitMemory(m.text(dir + "/memory.max"))
@@ -47,8 +48,8 @@ func (m Machine) unified(c *cgroup, root, group string) {
 	})
 }
 
-// upwards visits a group's folder and those above. In a container the path may be that of the host, which is
-// not there; what counts then is at the root.
+// upwards visits the folder of a group and all folders above the folder. In a container, the path may be the host's
+// path, which does not exist there; the limits are then in the root folder.
 func (m Machine) upwards(root, group string, visit func(dir string)) {
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {
 		visit(path.Join(root, at))

@@ -9,11 +9,11 @@ import (
 	controls "github.com/kvferry/kvferry/runtime/control"
 )
 
-// Wants is a configuration that is to run here: read, or refused.
+// Wants is the configuration that is to run on the machine, or the error with which it was refused.
 type Wants struct {
 	Config  *config.Config
 	Refused error // from config.Parse
-	// NoLibZMQ is why this build has no control transport over libzmq, or nil.
+	// NoLibZMQ is the reason that this build has no control transport over libzmq, or nil if the build has one.
 	NoLibZMQ error
 }
 
@@ -42,7 +42,7 @@ func (m Machine) configuration(s *Section, w Wants, n NPUs) {
 	}
 	controlTransport(s, c, w.NoLibZMQ)
 	m.pools(s, c)
-	if c.NeedsNPU() && n.Failed == nil { // a missing library is told in its own section
+	if c.NeedsNPU() && n.Failed == nil { // the library's section reports a missing library
 		devices(s, c, n)
 		if c.Channel == config.ChannelHCCL {
 			m.deviceAddresses(s, c, n)
@@ -59,7 +59,8 @@ func (m Machine) configuration(s *Section, w Wants, n NPUs) {
 	}
 }
 
-// controlTransport says whether the build has what is to carry control messages, and what that lacks.
+// controlTransport checks whether the build has the configured transport for control messages, and reports the
+// transport's limitations.
 func controlTransport(s *Section, c *config.Config, noLibZMQ error) {
 	const row = "control.transport"
 	if c.Control != config.ControlLibZMQ {
@@ -77,7 +78,7 @@ func controlTransport(s *Section, c *config.Config, noLibZMQ error) {
 		"keep unknown hosts away from the control ports, or set control.transport: zmq")
 }
 
-// place names where a problem is, as short as it can be told.
+// place returns the shortest text that locates a problem in the configuration.
 func place(p config.Problem) string {
 	at := p.Field
 	if at == "" {

@@ -13,25 +13,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// HCCL is what was found of the library that moves pages between NPUs.
+// HCCL is the report of the library that moves pages between NPUs.
 type HCCL struct {
-	Failed error // why there is nothing else
+	Failed error // why the other fields are empty
 	Info   comm.Info
 }
 
-// What one registration takes where memory is registered with each communicator, in bytes.
+// The bytes that one registration takes if memory is registered with each communicator.
 const (
 	exchangeDeviceMax = 64 << 30
 	exchangeHostMax   = 1 << 40
 )
 
-// The ports of the host that root info is handed around by, unless HCCL_IF_BASE_PORT moves them.
+// The host's ports over which root info is exchanged, unless HCCL_IF_BASE_PORT moves them.
 const (
 	basePort      = 60000
 	basePortCount = 32
 )
 
-// hccl looks at the library. Wanted is whether the configuration has transfer_channel hccl; it may be nil.
+// hccl checks the library. The configuration may be nil.
 func (m Machine) hccl(s *Section, h HCCL, cfg *config.Config) {
 	wanted := cfg != nil && cfg.Channel == config.ChannelHCCL
 	if h.Failed != nil {
@@ -97,7 +97,7 @@ func (m Machine) sequence(s *Section, h HCCL, cfg *config.Config) {
 	}
 }
 
-// rootInfoPorts looks whether the system may give the ports away that root info is handed around by.
+// rootInfoPorts checks whether the system may assign the ports for root info to other connections.
 func (m Machine) rootInfoPorts(s *Section) {
 	base := basePort
 	if n, err := strconv.Atoi(m.Env("HCCL_IF_BASE_PORT")); err == nil && n > 0 && n <= math.MaxUint16-basePortCount {
@@ -113,7 +113,7 @@ func (m Machine) rootInfoPorts(s *Section) {
 	}
 }
 
-// residualLong is what a lost link may keep its pages for without a remark.
+// residualLong is the longest time that a lost link may keep its pages without a note in the report.
 const residualLong = 5 * time.Second
 
 // retries tells how long NICs go on with what was given up: as long as that, nobody may use its pages.

@@ -9,19 +9,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// Options say what to look at.
+// Options selects what Inspect checks.
 type Options struct {
-	// Wants is the configuration that is to run here; zero without one.
+	// Wants is the configuration that is to run on the machine; zero if there is none.
 	Wants Wants
-	// Library is the AscendCL library to load, before that of the configuration; empty for the search that a
-	// node makes.
+	// Library is the AscendCL library to load, and takes precedence over the library in the configuration. If both are
+	// empty, the library is searched for as a node does.
 	Library string
-	// CopyBytes is how much each measured copy moves, four times over. Two such buffers are taken of each
-	// device, and two of host memory. What is written over libnixl is 64 MiB at most.
+	// CopyBytes is the size in bytes of each measured copy, which is made four times. The measurement takes two buffers of
+	// this size from each device, and two from host memory. A write over libnixl has at most 64 MiB.
 	CopyBytes uint64
 }
 
-// Inspect looks at everything. The context cuts the measurements short.
+// Inspect runs all checks on the machine and returns the report. Cancelling the context cuts the measurements short.
 func Inspect(ctx context.Context, m Machine, o Options) Report {
 	cfg := o.Wants.Config
 	npus := m.NPUs(ctx, o.libraries(), o.CopyBytes)
@@ -63,7 +63,7 @@ func Inspect(ctx context.Context, m Machine, o Options) Report {
 	return newReport(sections...)
 }
 
-// lookAtNIXL tries libnixl as the configuration would have a node use it.
+// lookAtNIXL tries libnixl with the library and the transports that the configuration gives.
 func (m Machine) lookAtNIXL(ctx context.Context, o Options) NIXL {
 	library, transports := libnixl.Options{}, ""
 	if c := o.Wants.Config; c != nil {
@@ -72,7 +72,7 @@ func (m Machine) lookAtNIXL(ctx context.Context, o Options) NIXL {
 	return m.NIXL(ctx, library, transports, o.CopyBytes)
 }
 
-// libraries are those that were asked for, and that the configuration names otherwise.
+// libraries returns the libraries to load: the library of the options, or else the libraries of the configuration.
 func (o Options) libraries() Libraries {
 	l := Libraries{ACL: o.Library}
 	if c := o.Wants.Config; c != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// filesSpare are for what a node opens besides its connections: pools, planes, logs.
+// filesSpare is the number of files that a node opens in addition to its connections: pools, planes and logs.
 const filesSpare = 64
 
-// defaultConns is what tables.conns is without a configuration.
+// defaultConns is the value of tables.conns without a configuration.
 const defaultConns = 4096
 
 // mapCountDefault is Linux's own vm.max_map_count.
@@ -39,8 +39,8 @@ func (m Machine) limit(name string) (uint64, bool) {
 	return 0, false
 }
 
-// limits looks at what the process may have. Go has raised the soft limit of files to the hard one by now, as
-// it does in a node.
+// limits checks the process's resource limits. Go has already raised the soft limit of files to the hard limit, as Go
+// does in a node.
 func (m Machine) limits(s *Section, cfg *config.Config, npu bool) {
 	conns := uint64(defaultConns)
 	if cfg != nil {
@@ -85,7 +85,7 @@ func (m Machine) limits(s *Section, cfg *config.Config, npu bool) {
 	}
 }
 
-// poolLock looks whether a node may lock its pool. Each rank is a process of its own.
+// poolLock checks whether a node may lock its pool in memory. Each rank is a separate process.
 func (m Machine) poolLock(s *Section, cfg *config.Config, limit uint64) {
 	need := cfg.BufferBytes + uint64(cfg.ArenaPages)*cfg.PageBytes
 	switch {
@@ -101,7 +101,7 @@ func (m Machine) poolLock(s *Section, cfg *config.Config, limit uint64) {
 	}
 }
 
-// poolHugePages looks whether there are as many as a node's pool takes. Each rank is a process of its own.
+// poolHugePages checks whether there are enough huge pages for a node's pool. Each rank is a separate process.
 func (m Machine) poolHugePages(s *Section, cfg *config.Config) {
 	need := cfg.BufferBytes + uint64(cfg.ArenaPages)*cfg.PageBytes
 	more, _ := m.number("proc/sys/vm/nr_overcommit_hugepages")

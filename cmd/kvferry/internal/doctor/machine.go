@@ -19,31 +19,31 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Machine is what the checks look at.
+// A Machine provides everything that the checks read. Tests supply a Machine of their own.
 type Machine struct {
 	Root fs.FS               // the root file system
 	Env  func(string) string // the environment
 
-	Memfd      func() error                                              // makes a page pool and drops it
-	Clocks     func() (boottime, monotonic time.Duration, err error)     // since boot, with and without suspend
-	Interfaces func() ([]Interface, error)                               // of the network
+	Memfd      func() error                                              // creates a page pool and removes it
+	Clocks     func() (boottime, monotonic time.Duration, err error)     // since boot, with and without suspended time
+	Interfaces func() ([]Interface, error)                               // lists the network interfaces
 	Listen     func(host string, port uint16) error                      // binds a TCP port for a moment
-	Writable   func(dir string) error                                    // asks whether files can be made there
+	Writable   func(dir string) error                                    // fails if files cannot be created in dir
 	HostCopy   func(bytes uint64) (bytesPerSecond float64, failed error) // copies in host memory
 	NPUs       func(ctx context.Context, libraries Libraries, copyBytes uint64) NPUs
 	NIXL       func(ctx context.Context, o libnixl.Options, transports string, bytes uint64) NIXL
 }
 
-// An Interface is one of the network's, with its addresses.
+// An Interface is one network interface with its addresses.
 type Interface struct {
 	Name      string
 	MTU       int
 	Up        bool
 	Loopback  bool
-	Addresses []string // without lengths of networks
+	Addresses []string // without prefix lengths
 }
 
-// This is the machine we run on.
+// This returns the machine on which the program runs.
 func This() Machine {
 	return Machine{
 		Root: os.DirFS("/"), Env: os.Getenv,
@@ -53,12 +53,12 @@ func This() Machine {
 	}
 }
 
-// sink takes completions of a pool that has none.
+// sink discards completions. The pool that makePool creates has none.
 type sink struct{}
 
 func (sink) Post(effects.Event) {}
 
-// makePool does what a node does first, with its own code: sealed shared memory, mapped.
+// makePool creates and closes a pool with the node's own code, which maps sealed shared memory as a node does first.
 func makePool() error {
 	p, err := plane.NewPool(plane.PoolConfig{Pages: 1, PageBytes: uint64(os.Getpagesize()), Sink: sink{}})
 	if err != nil {
@@ -104,7 +104,7 @@ func listen(host string, port uint16) error {
 	return l.Close()
 }
 
-// text is a file's content without white space at its ends; "" where it cannot be read.
+// text returns the content of a file without white space at its ends, or "" if the file cannot be read.
 func (m Machine) text(name string) string {
 	b, err := fs.ReadFile(m.Root, strings.TrimPrefix(path.Clean(name), "/"))
 	if err != nil {
@@ -113,19 +113,20 @@ func (m Machine) text(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// has reports whether there is such a file or folder.
+// has reports whether the named file or folder exists.
 func (m Machine) has(name string) bool {
 	_, err := fs.Stat(m.Root, strings.TrimPrefix(path.Clean(name), "/"))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// number is a file that holds one number.
+// number returns the number that a file contains. It reports false if the file does not contain exactly one number.
 func (m Machine) number(name string) (uint64, bool) {
 	n, err := strconv.ParseUint(m.text(name), 10, 64)
 	return n, err == nil
 }
 
-// field is what follows "name:" at the start of a line, as files of /proc have it.
+// field returns the text after "name:" at the start of a line of a file, as files in /proc are written. It returns ""
+// if there is no such line.
 func (m Machine) field(file, name string) string {
 	for line := range strings.Lines(m.text(file)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -135,14 +136,14 @@ func (m Machine) field(file, name string) string {
 	return ""
 }
 
-// kilobytes is such a field with the unit kB, in bytes.
+// kilobytes returns, in bytes, the value of a field that has the unit kB.
 func (m Machine) kilobytes(file, name string) (uint64, bool) {
 	n, err := strconv.ParseUint(strings.TrimSuffix(m.field(file, name), " kB"), 10, 54)
 	return n << 10, err == nil
 }
 
-// matches are the names that fit a pattern, in order.
+// matches returns the names that match a pattern, in order.
 func (m Machine) matches(pattern string) []string {
-	names, _ := fs.Glob(m.Root, pattern) // Patterns are constants, and well formed.
+	names, _ := fs.Glob(m.Root, pattern) // Glob fails only for a malformed pattern; the patterns are valid constants.
 	return names
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// NIXL is what was found of the library that moves pages between processes by UCX.
+// NIXL is the report of libnixl, the library that moves pages between processes over UCX.
 type NIXL struct {
-	Failed error // why there is nothing else: no library
+	Failed error // why the other fields are empty: there is no library
 	Info   libnixl.Info
-	Agent  time.Duration // what it takes to make one, the first excepted
-	Write  Speed         // from one agent to another, of which every byte was compared
+	Agent  time.Duration // time to create an agent, not counting the first agent
+	Write  Speed         // a write from one agent to another, every byte compared
 }
 
-// nixlRelease is the release with which everything was tried.
+// nixlRelease is the release with which kvferry was tested.
 const nixlRelease = "1.5.1"
 
-// nixlBytesMax bounds what the measured write moves.
+// nixlBytesMax is the maximum size of the measured write.
 const nixlBytesMax = 64 << 20
 
-// nixl looks at the library. Wanted is whether the configuration has transfer_channel nixl; it may be nil.
+// nixl checks the library. The configuration may be nil.
 func (m Machine) nixl(s *Section, n NIXL, cfg *config.Config, bytes uint64) {
 	wanted := cfg != nil && cfg.Channel == config.ChannelNIXL
 	if n.Failed != nil {
@@ -72,7 +72,8 @@ func (m Machine) nixl(s *Section, n NIXL, cfg *config.Config, bytes uint64) {
 	s.speed(n.Write.Name, min(bytes, nixlBytesMax), n.Write.PerSecond)
 }
 
-// release is that of the wheel that a library was installed with, "" if there is none: the library does not say.
+// release returns the release of the wheel with which a library was installed, or "" if there is none. The library does
+// not report its release.
 func (m Machine) release(library string) string {
 	for _, name := range m.matches(strings.TrimPrefix(path.Join(path.Dir(path.Dir(library)), "nixl*.dist-info"), "/")) {
 		if _, release, is := strings.Cut(strings.TrimSuffix(path.Base(name), ".dist-info"), "-"); is {

@@ -12,37 +12,37 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// NPUs is what AscendCL says of this machine.
+// NPUs is AscendCL's report of the NPUs of this machine.
 type NPUs struct {
-	Failed  error // why there is nothing else: no library, or it refuses
+	Failed  error // why the other fields are empty: there is no library, or the library refuses
 	Info    acl.Info
 	Devices []Device
-	Left    error // what could not be given back
+	Left    error // the error of releasing resources
 	HCCL    HCCL
 }
 
-// Libraries are those that serve NPUs, by path; empty for the search that a node makes.
+// Libraries gives the paths of the libraries for NPUs. An empty path means the search that a node makes.
 type Libraries struct {
 	ACL  string
 	HCCL comm.Options
 }
 
-// A Device is one NPU, with its errors: what one call refuses says nothing of the rest.
+// A Device is one NPU with the errors of its calls. The failure of one call does not affect the other values.
 type Device struct {
-	ID       int // as AscendCL counts, among those that are visible
-	Physical int // as npu-smi and hccn.conf count; -1 if nobody says
+	ID       int // AscendCL's number, among the visible devices
+	Physical int // the number in npu-smi and hccn.conf; -1 if unknown
 	Failed   error
 
 	Free, Total uint64 // bytes of device memory
 	SuperPod    *SuperPod
-	Reaches     map[int]bool // other devices by id, and whether copies can go straight there
+	Reaches     map[int]bool // other devices by ID: true if direct copies to them are possible
 	Copies      []Speed
 }
 
-// A SuperPod is a device's place in one, as AscendCL numbers them.
+// A SuperPod is a device's place in a super pod, in AscendCL's numbering.
 type SuperPod struct{ ID, Server, Device int64 }
 
-// A Speed is a copy that was measured.
+// A Speed is the result of one measured copy.
 type Speed struct {
 	Name      string
 	PerSecond float64 // bytes
@@ -51,7 +51,8 @@ type Speed struct {
 
 const lackedRemedy = "install a newer CANN; docs/ascend.md has what is done without each of them"
 
-// npus looks at the library and at what belongs to all devices. Wanted is whether somebody asked for NPUs.
+// npus checks the library and everything that is common to all devices. Wanted is true if the options or the
+// configuration require NPUs.
 func (m Machine) npus(s *Section, n NPUs, wanted bool) {
 	cards := m.cards()
 	if n.Failed != nil {
@@ -123,7 +124,7 @@ func (m Machine) noLibrary(s *Section, failed error, wanted, cards bool) {
 	}
 }
 
-// attempts lists libraries that would not do, with the reason.
+// attempts lists the libraries that could not be used, each with the reason.
 func attempts(list []acl.Attempt) string {
 	var tried []string
 	for _, a := range list {
@@ -141,7 +142,7 @@ func signalHandlers(s *Section, signals []int) {
 		"run kvferry node beside the engine, not in it: a Go program aborts when such a handler runs on one of its threads")
 }
 
-// driver is the version of the NPU driver, as its installation wrote it down.
+// driver returns the version of the NPU driver, as recorded by the driver's installation.
 func (m Machine) driver(s *Section) {
 	at := "/usr/local/Ascend"
 	if installed := assigned(m.text("etc/ascend_install.info"), "Driver_Install_Path_Param"); installed != "" {
@@ -156,7 +157,7 @@ func (m Machine) driver(s *Section) {
 	}
 }
 
-// assigned is what follows NAME= in a text of such lines.
+// assigned returns the text after NAME= in a text of such lines.
 func assigned(text, name string) string {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
@@ -166,7 +167,7 @@ func assigned(text, name string) string {
 	return ""
 }
 
-// device is the section of one device. Its node is that of its card, -1 where nobody says.
+// device returns the section of one device. The node is the NUMA node of the device's card, or -1 if unknown.
 func (m Machine) device(d Device, node int, copyBytes uint64) Section {
 	s := Section{Name: fmt.Sprintf("npu %d", d.ID)}
 	if d.Failed != nil {
@@ -197,7 +198,7 @@ func (m Machine) device(d Device, node int, copyBytes uint64) Section {
 	return s
 }
 
-// roce is the device's own address, by which other hosts reach it.
+// roce checks the device's own address, by which other hosts reach the device.
 func (m Machine) roce(s *Section, physical int) {
 	if address := m.hccn(physical); address != "" {
 		s.ok("roce address", "%s", address)
@@ -209,7 +210,7 @@ func (m Machine) roce(s *Section, physical int) {
 			"for links inside a host")
 }
 
-// hccn is a device's address in /etc/hccn.conf, "" if there is none.
+// hccn returns a device's address in /etc/hccn.conf, or "" if the file has none.
 func (m Machine) hccn(physical int) string {
 	address, ok := hccn.Address(m.text("etc/hccn.conf"), physical)
 	if !ok {

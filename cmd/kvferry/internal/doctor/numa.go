@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A numaNode is a group of cores with memory of their own.
+// A numaNode is a NUMA node, a group of cores with local memory.
 type numaNode struct {
 	id    int
 	cores []int
@@ -31,7 +31,7 @@ func (m Machine) numaNodes() []numaNode {
 	return nodes
 }
 
-// nodesOf are the nodes that have any of the cores.
+// nodesOf returns the nodes that have any of the cores.
 func nodesOf(nodes []numaNode, cores []int) (ids []int) {
 	for _, n := range nodes {
 		if slices.ContainsFunc(n.cores, func(core int) bool { return slices.Contains(cores, core) }) {
@@ -41,7 +41,7 @@ func nodesOf(nodes []numaNode, cores []int) (ids []int) {
 	return ids
 }
 
-// ownCores are those that this process may run on.
+// ownCores returns the cores on which this process may run.
 func (m Machine) ownCores() []int { return parseList(m.field("proc/self/status", "Cpus_allowed_list")) }
 
 func (m Machine) processors(s *Section) {
@@ -74,7 +74,8 @@ func (m Machine) processors(s *Section) {
 	}
 }
 
-// parseList reads a list of numbers as sysfs writes it: 0-3,8. What is wrong in it is left out.
+// parseList reads a list of numbers as sysfs writes it: 0-3,8. It skips malformed
+// parts.
 func parseList(text string) (list []int) {
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
 		low, high, ranged := strings.Cut(part, "-")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Verdict says what a row means for a node.
+// A Verdict rates a row by its effect on a node.
 type Verdict uint8
 
 // The verdicts, from good to bad.
@@ -17,7 +17,7 @@ const (
 	Problem         // does not work
 )
 
-// String returns the verdict as reports have it.
+// String returns the verdict as reports print it.
 func (v Verdict) String() string {
 	switch v {
 	case OK:
@@ -33,10 +33,10 @@ func (v Verdict) String() string {
 	}
 }
 
-// MarshalText writes the verdict as String does.
+// MarshalText returns the text of String.
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// A Row is one thing that was looked at. Rows that are not OK have a remedy: what to set or install.
+// A Row is the result of one check. A row that is not OK has a remedy, which says what to set or install.
 type Row struct {
 	Name    string  `json:"name"`
 	Value   string  `json:"value"`
@@ -67,7 +67,7 @@ func (s *Section) add(name, value string, v Verdict, remedy string) {
 	s.Rows = append(s.Rows, Row{Name: name, Value: value, Verdict: v, Remedy: remedy})
 }
 
-// A Report is all that was found.
+// A Report is the result of all checks, with the number of rows of each verdict other than OK.
 type Report struct {
 	Sections []Section `json:"sections"`
 	Notes    int       `json:"notes"`
@@ -75,7 +75,7 @@ type Report struct {
 	Problems int       `json:"problems"`
 }
 
-// newReport leaves out sections without rows and counts verdicts.
+// newReport returns a report of the sections that have rows, and counts the verdicts.
 func newReport(sections ...Section) Report {
 	r := Report{Sections: []Section{}}
 	for _, s := range sections {
@@ -98,7 +98,7 @@ func newReport(sections ...Section) Report {
 	return r
 }
 
-// Print writes the report as text: a line for each row, and below it the remedy.
+// Print writes the report as text, with one line for each row and the row's remedy below the line.
 func (r Report) Print(w io.Writer) error {
 	const verdictWidth = len("problem")
 	width := 0

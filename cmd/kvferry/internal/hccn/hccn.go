@@ -1,4 +1,6 @@
-// Package hccn reads /etc/hccn.conf, in which a machine keeps the RoCE addresses of its NPUs.
+// Package hccn reads /etc/hccn.conf, the file in which a machine keeps the RoCE addresses of its NPUs. A caller reads
+// the File and passes its text to Address. For example, Address returns 192.0.2.1 for NPU 0 if the text has the line
+// "address_0=192.0.2.1".
 package hccn
 
 import (
@@ -7,10 +9,11 @@ import (
 	"strings"
 )
 
-// File is where it is, and in containers that were given it.
+// File is the path of the file on the host. Containers have the file at the same path if it was mounted into them.
 const File = "/etc/hccn.conf"
 
-// Address is that of one NPU, by its physical number, IPv4 before IPv6; false if the text has none.
+// Address returns the RoCE address of the NPU with the given physical number. It prefers IPv4 to IPv6, and reports
+// false if the text has no valid address for the NPU.
 func Address(text string, physical int) (netip.Addr, bool) {
 	id := strconv.Itoa(physical)
 	for _, name := range []string{"address_" + id, "IPv6address_" + id} {

@@ -1,4 +1,7 @@
-// Package model reads of a model's config.json, as Hugging Face's transformers writes it, what its KV cache looks like.
+// Package model reads the dimensions of a model's KV cache from the model's config.json, as Hugging Face's transformers
+// writes the file. The command "kvferry layout" uses it. For example, Parse of a file with num_hidden_layers 32,
+// num_attention_heads 32, num_key_value_heads 8 and hidden_size 4096 returns 32 layers, 8 KV heads and 128 elements a
+// head.
 package model
 
 import (
@@ -8,18 +11,18 @@ import (
 	"strings"
 )
 
-// A Model is what of a configuration a KV cache depends on.
+// A Model holds the values of a configuration on which the KV cache depends.
 type Model struct {
-	Name    string // its architecture
+	Name    string // the model's architecture
 	Layers  uint32
 	KVHeads uint32 // of the whole model; 0 with MLA
-	Head    uint32 // elements of a head; with MLA of the latent one
+	Head    uint32 // elements per head; with MLA, elements of the latent head
 	MLA     bool
-	Dtype   string // as kvferry names it; empty: the file does not say what an engine computes in
-	Length  uint32 // the longest context; 0: not said
+	Dtype   string // kvferry's name; empty if the file does not name a known dtype
+	Length  uint32 // the longest context in tokens; 0 if the file does not give it
 }
 
-// An Error says what of a configuration cannot be read or served.
+// An Error describes a field of a configuration that cannot be read, or that kvferry does not support.
 type Error struct {
 	Field, Value string
 	Remedy       string
@@ -33,7 +36,7 @@ func (e *Error) Error() string {
 	return text + ": " + e.Remedy
 }
 
-// The names that families of models have for one thing, the usual one first.
+// The names that families of models use for the same value, with the usual name first.
 var (
 	layersNames = []string{"num_hidden_layers", "num_layers", "n_layer", "n_layers"}
 	headsNames  = []string{"num_attention_heads", "n_head", "n_heads", "num_heads"}
@@ -44,13 +47,14 @@ var (
 	dtypeNames  = []string{"dtype", "torch_dtype"}
 )
 
-// innerNames are where models of several kinds of input keep what is about text.
+// innerNames are the fields in which multimodal models keep the configuration of the text model.
 var innerNames = []string{"text_config", "llm_config", "language_config", "thinker_config"}
 
-// dtypes are torch's names for what kvferry calls otherwise, or the same.
+// dtypes maps torch's names of dtypes to kvferry's names.
 var dtypes = map[string]string{"bfloat16": "bfloat16", "float16": "half", "half": "half"}
 
-// Parse reads a config.json.
+// Parse reads a config.json. It fails with an *Error if a field is missing or wrong, or if kvferry cannot move the KV
+// cache of such a model, and with another error if the text is not JSON.
 func Parse(text []byte) (*Model, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -67,7 +71,7 @@ func Parse(text []byte) (*Model, error) {
 			f = append(f, of)
 		}
 	}
-	// MPT keeps its heads there.
+	// MPT keeps the number of KV heads in attn_config.
 	if raw, is := f.find("attn_config"); is {
 		var of map[string]json.RawMessage
 		if json.Unmarshal(raw, &of) == nil && of["kv_n_heads"] != nil {
@@ -80,7 +84,8 @@ func Parse(text []byte) (*Model, error) {
 	return m, f.read(m)
 }
 
-// fields are those of a configuration, and of what is nested in it: the innermost says more.
+// fields are the fields of a configuration, followed by the fields of each configuration that is nested in it. The
+// innermost configuration takes precedence.
 type fields []map[string]json.RawMessage
 
 func (f fields) find(name string) (json.RawMessage, bool) {
@@ -100,7 +105,8 @@ func (f fields) name() string {
 	return "model"
 }
 
-// number is the value of the first of several names that is there. One for each layer must be the same for all.
+// number returns the value of the first of several names that the configuration has. A list with a value for each layer
+// must have the same value for all layers.
 func (f fields) number(names []string) (n uint32, is bool, err error) {
 	for _, name := range names {
 		raw, is := f.find(name)
@@ -123,11 +129,11 @@ func (f fields) number(names []string) (n uint32, is bool, err error) {
 	return 0, false, nil
 }
 
-// hybrid are fields of models some of whose layers keep a state instead of keys and values.
+// hybrid lists fields that mark a model in which some layers keep a state instead of keys and values.
 var hybrid = []string{"layers_block_type", "hybrid_override_pattern", "linear_num_value_heads", "mamba_d_state",
 	"ssm_state_size", "state_size", "mamba_num_heads", "attn_layer_period", "linear_attn_config"}
 
-// served says what kvferry cannot move of a model.
+// served returns an error if the model has layers whose state kvferry cannot move.
 func (f fields) served() error {
 	const remedy = "only models whose layers all keep keys and values can be moved"
 	for _, name := range hybrid {
@@ -205,7 +211,7 @@ func (f fields) read(m *Model) (err error) {
 	return err
 }
 
-// oneHead says that all heads share their keys and values, as Falcon and StarCoder say it.
+// oneHead reports whether all heads share their keys and values, in the form that Falcon and StarCoder use.
 func (f fields) oneHead() bool {
 	shared, given := f.find("multi_query")
 	newer, also := f.find("new_decoder_architecture")
@@ -220,7 +226,8 @@ func short(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// HeadsOfRank is how many KV heads one rank of tensor parallelism has: with more ranks than heads several have the same.
+// HeadsOfRank returns the number of KV heads of one tensor-parallel rank. If there are more ranks than heads, several
+// ranks have the same head. HeadsOfRank fails if the heads cannot be divided evenly. It returns 0 for MLA.
 func (m *Model) HeadsOfRank(ranks uint32) (uint32, error) {
 	switch {
 	case m.MLA:

@@ -1,6 +1,9 @@
-// Package nixlnode is where a node over libnixl gets what it stands on: the library and the plane over it. The command
-// asks for it only where a configuration does, so a machine without libnixl runs everything else; where it was built
-// without cgo, Open says so.
+// Package nixlnode provides a node with libnixl and the data plane over it. The command calls the package only if the
+// configuration sets transfer_channel to nixl, so that a machine without libnixl can run every other configuration. In
+// a build without cgo, or for another system than Linux, Open fails and says why.
+//
+// For example, the command calls Open with a configuration and a rank, opens the node with the Options that result, and
+// calls Links when a request asks for the node's statistics.
 package nixlnode
 
 import (
@@ -10,10 +13,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// ErrSetting is wrapped by errors that a change of the configuration mends; all others are the machine's.
+// ErrSetting is wrapped by errors that a change of the configuration can fix. All other errors are about the machine.
 var ErrSetting = errors.New("wrong setting")
 
-// Load loads the library that is named, or else the one that is found. It stays loaded for good.
+// Load loads the named library, or the library that the search finds if the name is empty. The library stays loaded
+// until the process ends. Load fails if the library cannot be loaded.
 func Load(library string) (*libnixl.Library, error) {
 	l, err := libnixl.Open(libnixl.Options{Library: library})
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// A NIXL is what one node stands on; here there is none.
+// A NIXL would hold one node's use of libnixl. This build cannot load libnixl, so Open never returns one.
 type NIXL struct{}
 
-// Open fails: libnixl is reached by cgo.
+// Open always fails in this build, because calling libnixl requires cgo.
 func Open(cfg *config.Config, _ int, _ *slog.Logger) (*NIXL, error) {
 	_, err := Load(cfg.NIXL.Library)
 	return nil, err
 }
 
-// Options are none.
+// Options returns nil.
 func (*NIXL) Options() []runtime.Option { return nil }
 
-// Links are none.
+// Links returns nil.
 func (*NIXL) Links() *agent.Links { return nil }

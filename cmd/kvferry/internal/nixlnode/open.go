@@ -14,13 +14,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/nixl"
 )
 
-// A NIXL is what one node stands on. There is nothing of it to close.
+// A NIXL holds the settings and the plane of one node over libnixl. It does not need to be closed.
 type NIXL struct {
 	config nixl.Config
 	plane  *nixl.Plane // nil until the node has opened it
 }
 
-// Open loads libnixl, and takes what the configuration says of it for the rank.
+// Open loads libnixl and reads the rank's settings from the configuration. It fails with an error that wraps ErrSetting
+// if the configuration has no port for the rank, and with another error if libnixl cannot be loaded.
 func Open(cfg *config.Config, rank int, log *slog.Logger) (*NIXL, error) {
 	n := &cfg.NIXL
 	listen, ok := cfg.NIXLEndpoint(rank)
@@ -46,7 +47,7 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (*NIXL, error) {
 	}}, nil
 }
 
-// Options give a node its one plane.
+// Options returns the option that makes libnixl the node's one plane.
 func (n *NIXL) Options() []runtime.Option {
 	return []runtime.Option{runtime.WithPlane(nixl.Name, n.openPlane)}
 }
@@ -60,7 +61,7 @@ func (n *NIXL) openPlane(ctx context.Context, env plane.Env) (plane.Plane, error
 	return p, nil
 }
 
-// Links counts epochs of pairs of agents, once the node is open.
+// Links counts the epochs of pairs of agents since the start. The node must be open.
 func (n *NIXL) Links() *agent.Links {
 	s := n.plane.Stats()
 	return &agent.Links{Formed: s.Formed, Fenced: s.Fenced, Expelled: s.Expelled}

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/npu/npuengine"
 )
 
-// An engine computes on the NPU, beside the node, as a real one does in the same process.
+// An engine computes on the NPU in the node's process, as a real engine does.
 type engine struct{ *npuengine.Engine }
 
 // Fill implements agent.Engine.

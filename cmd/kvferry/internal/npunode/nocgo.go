@@ -11,23 +11,23 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// An NPU is what one node stands on; here there is none.
+// An NPU would hold one node's use of an NPU. This build cannot reach an NPU, so Open never returns one.
 type NPU struct{}
 
-// Open fails: the vendor's libraries are reached by cgo.
+// Open always fails in this build, because calling the vendor's libraries requires cgo.
 func Open(*config.Config, int, *slog.Logger) (*NPU, error) {
 	return nil,
 		errors.New("this program was built without cgo, so it reaches no NPU; rebuild it on linux with CGO_ENABLED=1, or " +
 			"set pd_buffer_device: cpu and transfer_channel: auto")
 }
 
-// Options are none.
+// Options returns nil.
 func (*NPU) Options() []runtime.Option { return nil }
 
-// Engine is none.
+// Engine returns the engine of a pool in this process's memory. It is never called, because Open always fails.
 func (*NPU) Engine() (agent.Engine, error) { return agent.InProcess{}, nil }
 
-// Links are none.
+// Links returns nil.
 func (*NPU) Links() *agent.Links { return nil }
 
 // Close does nothing.

@@ -1,6 +1,10 @@
-// Package npunode is where a node on an Ascend NPU gets what it stands on: the vendor's libraries, one device, and
-// the plane over the NPUs' links. The command asks for it only where a configuration does, so a machine without
-// CANN runs everything else; where it was built without cgo, Open says so.
+// Package npunode provides a node on an Ascend NPU with the vendor's libraries, one device, and the data plane over the
+// links between NPUs. The command calls the package only if the configuration uses an NPU, so that a machine without
+// CANN can run every other configuration. In a build without cgo, or for another system than Linux, Open fails and says
+// why.
+//
+// For example, the command calls Open with a configuration and a rank, opens the node with the Options that result,
+// closes the node at the end, and then closes the NPU.
 package npunode
 
 import (
@@ -14,14 +18,15 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// ErrSetting is wrapped by errors that a change of the configuration mends; all others are the machine's.
+// ErrSetting is wrapped by errors that a change of the configuration can fix. All other errors are about the machine.
 var ErrSetting = errors.New("wrong setting")
 
-// bootID is where Linux says which run of which machine this is, the same in all of its containers.
+// bootID is the file in which Linux names the current boot of this machine. All containers of a host read the same
+// name.
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// serverID names this host in rank tables: NPUs of one name are taken to be in one host. A name that was given goes
-// before.
+// serverID returns the name of this host in rank tables. HCCL takes NPUs with the same server name to be in the same
+// host. A name from the configuration takes precedence over the boot ID.
 func serverID(cfg *config.Config) (string, error) {
 	if cfg.HCCL.ServerID != "" {
 		return cfg.HCCL.ServerID, nil
@@ -34,7 +39,9 @@ func serverID(cfg *config.Config) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// deviceAddress is the NPU's address and port for RoCE. HCCL wants one even for links inside a host.
+// deviceAddress returns the NPU's RoCE address and port. HCCL requires an address even for links inside a host. The
+// function fails if neither the configuration nor hccn.File has an address, or if the configuration has no port for
+// rank.
 func deviceAddress(cfg *config.Config, rank, physical int) (netip.Addr, uint16, error) {
 	port, ok := cfg.DevicePort(rank)
 	if !ok {

@@ -20,17 +20,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// An NPU is what one node stands on. It is closed after the node.
+// An NPU holds the libraries, the device and the plane of one node. The caller closes the NPU after the node.
 type NPU struct {
 	comm   *comm.Library
 	acl    *acl.Library
 	device *npu.Device
 	config hccl.Config
 	plane  *hccl.Plane       // nil until the node has opened it
-	engine *npuengine.Engine // nil until it is asked for
+	engine *npuengine.Engine // nil until the first call of Engine
 }
 
-// Open loads the libraries and takes the configuration's NPU into use. With an error nothing stays in use.
+// Open loads the libraries and opens the NPU that the configuration names for the rank. If Open fails, it releases
+// everything that it opened. The error wraps ErrSetting if a change of the configuration can fix it.
 func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	n := &NPU{}
 	defer func() {
@@ -38,7 +39,7 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 			err = errors.Join(err, n.Close())
 		}
 	}()
-	// First, since AscendCL may bring HCCL in, which reads its environment once.
+	// HCCL is loaded first: AscendCL may load HCCL too, and HCCL reads its environment only once.
 	n.comm, err = comm.Open(comm.Options{
 		Library: cfg.HCCL.Library, Sequence: sequence(cfg.HCCL.Sequence), RDMATimeout: int(cfg.HCCL.RDMATimeout),
 		RDMARetries: int(cfg.HCCL.RDMARetries), DescMax: int(cfg.HCCL.Descriptors),
@@ -72,11 +73,11 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	return n, err
 }
 
-// self is this node's end in rank tables.
+// self returns this node's entry in rank tables.
 func (n *NPU) self(cfg *config.Config, rank int, device acl.DeviceID) (r comm.Rank, err error) {
 	physical, err := n.acl.PhysicalID(device)
 	if errors.Is(err, acl.Unsupported) {
-		physical, err = int(device), nil // As long as nothing renumbers the devices.
+		physical, err = int(device), nil // The two numbers agree as long as nothing renumbers the devices.
 	}
 	if err != nil {
 		return r, err
@@ -98,7 +99,7 @@ func (n *NPU) self(cfg *config.Config, rank int, device acl.DeviceID) (r comm.Ra
 	return r, nil
 }
 
-// warn tells of what runs, and may not as it should.
+// warn logs the versions of the libraries, and warns about settings that are likely to cause failures.
 func warn(log *slog.Logger, a acl.Info, c comm.Info) {
 	log.Info("ascend", "ascendcl", a.Library, "version", a.ACL, "cann", a.CANN, "soc", a.SoC, "hccl", c.Library,
 		"sequence", c.Sequence,
@@ -119,7 +120,7 @@ func warn(log *slog.Logger, a acl.Info, c comm.Info) {
 	}
 }
 
-// Options give a node the device and its one plane.
+// Options returns the options that give a node the device and its one plane.
 func (n *NPU) Options() []runtime.Option {
 	return []runtime.Option{runtime.WithDevice(n.device.Open), runtime.WithPlane(hccl.Name, n.openPlane)}
 }
@@ -133,13 +134,13 @@ func (n *NPU) openPlane(ctx context.Context, env plane.Env) (plane.Plane, error)
 	return p, nil
 }
 
-// Links counts communicators, once the node is open.
+// Links counts the communicators since the start. The node must be open.
 func (n *NPU) Links() *agent.Links {
 	s := n.plane.Stats()
 	return &agent.Links{Formed: s.Formed, Fenced: s.Fenced, Expelled: s.Expelled}
 }
 
-// Engine is one that computes on the NPU.
+// Engine returns the engine that computes on the NPU. The first call creates the engine.
 func (n *NPU) Engine() (agent.Engine, error) {
 	if n.engine == nil {
 		e, err := npuengine.New(n.acl, n.device)

@@ -1,5 +1,5 @@
-// Package plain turns the errors of Go's own parsers into sentences for people who did not write the program: without
-// names of packages, functions and Go types.
+// Package plain rewrites the error messages of Go's own parsers for people who did not write the program. The rewritten
+// messages do not name Go packages, functions or types. Callers pass a message to Text before they print it.
 package plain
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A rule replaces what a parser says.
+// A rule replaces one form of a parser's message.
 type rule struct {
 	says *regexp.Regexp
 	with func(parts []string) string
@@ -43,7 +43,7 @@ var rules = []rule{
 	}},
 }
 
-// Text returns a message with what Go's parsers say in it as sentences.
+// Text returns the message with each phrase of Go's parsers replaced by a plain sentence.
 func Text(message string) string {
 	for _, r := range rules {
 		message = r.says.ReplaceAllStringFunc(message, func(s string) string { return r.with(r.says.FindStringSubmatch(s)) })
@@ -51,7 +51,7 @@ func Text(message string) string {
 	return message
 }
 
-// whole is what is said of a text that is no whole number.
+// whole returns the sentence about a text that is not a whole number.
 func whole(parser, text string) string {
 	if parser == "ParseFloat" || parser == "ParseBool" {
 		return ""
@@ -59,7 +59,7 @@ func whole(parser, text string) string {
 	return text + " is no whole number"
 }
 
-// kindOf names what a value is, or is to be: of JSON, of YAML, or of a Go type.
+// kindOf returns the plain name of a kind of value, given the name that JSON, YAML or Go has for the kind.
 func kindOf(name string) string {
 	name = strings.TrimLeft(name, "*")
 	switch {

@@ -1,12 +1,13 @@
-// Package trace reads request traces: what a serving system was asked over some time, one JSON object
-// a line, in the format of the Mooncake traces.
+// Package trace reads request traces. A trace lists the requests that a serving system received over some time, with
+// one JSON object per line, in the format of the Mooncake traces. The demo replays traces. For example, this line is a
+// request of 700 prompt tokens, and so of two blocks, that arrived after 1.2 seconds:
 //
 //	{"timestamp": 1200, "input_length": 700, "output_length": 42, "hash_ids": [0, 17]}
 //
-// timestamp is the arrival in milliseconds from the start, never less than the line before;
-// input_length and output_length count tokens; hash_ids has one id for each begun block of 512
-// prompt tokens, in order, and equal ids stand for equal blocks after equal prefixes. All four
-// fields must be there and no other.
+// The timestamp is the arrival in milliseconds from the start of the trace, and is never less than the timestamp of the
+// line before. The fields input_length and output_length count tokens. The field hash_ids has one id for each full or
+// partial block of 512 prompt tokens, in order; equal ids stand for equal blocks after equal prefixes. All four fields
+// are required, and no other field is allowed.
 package trace
 
 import (
@@ -21,42 +22,42 @@ import (
 	"time"
 )
 
-// BlockTokens is how many prompt tokens one id of hash_ids stands for.
+// BlockTokens is the number of prompt tokens in the block that one id of hash_ids names.
 const BlockTokens = 512
 
 // A Request is one line of a trace.
 type Request struct {
 	Arrival      time.Duration // from the start of the trace
-	InputTokens  int           // of the prompt, at least 1
-	OutputTokens int           // that were generated
-	Blocks       []uint64      // ids of the prompt's blocks; the last may be a part of one
+	InputTokens  int           // number of prompt tokens, at least 1
+	OutputTokens int           // number of generated tokens
+	Blocks       []uint64      // ids of the prompt's blocks; the last block may be partial
 }
 
-// Limits bounds what is read.
+// Limits bounds what Read accepts.
 type Limits struct {
-	// Requests is the most lines that are read; what follows them is not looked at.
+	// Requests is the maximum number of requests that Read reads. Read ignores the lines that follow.
 	Requests int
-	// LineBytes is the longest line.
+	// LineBytes is the maximum length of a line in bytes.
 	LineBytes int
-	// InputTokens and OutputTokens are the most of one request.
+	// InputTokens and OutputTokens are the maximum token counts of one request.
 	InputTokens, OutputTokens int
-	// Duration is the latest arrival.
+	// Duration is the latest arrival, from the start of the trace.
 	Duration time.Duration
 }
 
-// DefaultLimits returns limits that every published trace keeps: a million requests within a week, of
-// a million tokens each.
+// DefaultLimits returns limits that every published trace satisfies: a million requests within a week, of a million
+// tokens each.
 func DefaultLimits() Limits {
 	return Limits{Requests: 1_000_000, LineBytes: 64 << 10, InputTokens: 1 << 20, OutputTokens: 1 << 20,
 		Duration: 7 * 24 * time.Hour}
 }
 
-// An Error says what is wrong with a trace.
+// An Error describes a malformed line of a trace.
 type Error struct {
 	File   string // the name given to Read
 	Line   int    // from 1
-	Field  string // empty where the line as a whole is meant
-	Value  string // what was found, shortened
+	Field  string // empty if the error concerns the line as a whole
+	Value  string // the value found, shortened
 	Remedy string
 }
 
@@ -73,8 +74,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Read reads a trace, of which name stands in messages. Empty lines are skipped. The error is an
-// *Error for the first line that is wrong, or what r returned.
+// Read reads a trace. Error messages give the trace's name. Read skips empty lines. It fails with an *Error about the
+// first malformed line, or with an error that wraps the error of r. A trace without requests is an error as well.
 func Read(name string, r io.Reader, limits Limits) ([]Request, error) {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, limits.LineBytes)
@@ -113,8 +114,8 @@ func Read(name string, r io.Reader, limits Limits) ([]Request, error) {
 	return requests, nil
 }
 
-// parseLine reads one object. It goes token by token, because decoding into a struct would let a
-// field be given twice, or in other letters.
+// parseLine reads one object. It reads token by token, because decoding into a struct would accept a field that is
+// given twice, or whose name has other letter case.
 func parseLine(text []byte, limits Limits) (Request, *Error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -201,7 +202,7 @@ func readBlocks(d *json.Decoder, most int) ([]uint64, *Error) {
 	return blocks, nil
 }
 
-// readInt reads a whole number from low to high.
+// readInt reads a whole number. It fails if the number is not between low and high, both included.
 func readInt(d *json.Decoder, low, high int64) (int64, *Error) {
 	t, err := d.Token()
 	if err != nil {
