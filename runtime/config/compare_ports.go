@@ -34,7 +34,8 @@ func (c *Config) rankKey() string {
 	}
 }
 
-// ComparePorts returns the ports that two nodes bind on one host, whatever their roles. Each problem names the file of b.
+// ComparePorts returns problems for the ports that two nodes both bind on one host, whatever their roles. Each problem
+// names the file of b.
 func ComparePorts(a, b *Config) []Problem {
 	c := comparison{a: a, b: b}
 	c.boundTwice()
