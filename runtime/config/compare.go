@@ -30,6 +30,7 @@ func Compare(a, b *Config) []Problem {
 // GoesWith reports whether the two nodes have both roles between them, so that one can send to the other.
 func (c *Config) GoesWith(other *Config) bool { return c.Role|other.Role == Both }
 
+// all runs every check for one direction of transfer.
 func (c *comparison) all() {
 	c.modes()
 	c.recalls()
@@ -43,12 +44,15 @@ func (c *comparison) all() {
 	c.limits()
 }
 
+// A comparison collects the problems between the nodes a and b, of which one is the sender and the other one the
+// receiver.
 type comparison struct {
 	a, b             *Config
 	sender, receiver *Config // a and b again, by role
 	problems         []Problem
 }
 
+// add records a problem at a field of b, unless the same problem has been recorded already.
 func (c *comparison) add(field string, value any, remedy string, args ...any) {
 	p := Problem{Code: Disagree, File: c.b.Name, Field: field,
 		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)}
@@ -175,6 +179,7 @@ func (c *comparison) hccl() {
 	}
 }
 
+// times checks timeouts and leases of one node against those of the other node.
 func (c *comparison) times() {
 	if s, r := c.sender.Machine.ReplyTimeout, c.receiver.Machine.AllocTimeout; s <= r {
 		c.addOfBoth(value{ownPath("link.request_timeout"), s}, value{c.receiver.allocTimeoutKey, r},

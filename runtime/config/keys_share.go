@@ -182,6 +182,8 @@ func endpoints(field func(*draft) *[]protocol.Endpoint) kind {
 	}}
 }
 
+// parseEndpoint parses host:port. It returns a remedy if the text is no endpoint, or if its host does not name a single
+// host.
 func parseEndpoint(n *yaml.Node) (protocol.Endpoint, Code, string) {
 	s, isScalar := scalar(n)
 	if !isScalar {

@@ -150,6 +150,7 @@ func unquoted(k kind) kind {
 	}}
 }
 
+// within returns a check that returns the remedy for values outside of low to high.
 func within[T uint32 | uint64 | time.Duration](low, high T, remedy string) func(T) string {
 	return func(v T) string {
 		if v < low || v > high {

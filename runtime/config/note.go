@@ -12,6 +12,7 @@ func (d *draft) note(name, remark string) {
 	}
 }
 
+// isDefault reports whether a setting equals the default of its key, as a number or as text regardless of case.
 func (d *draft) isDefault(name string, s setting) bool {
 	k := d.find(name)
 	given, isScalar := scalar(s.node)

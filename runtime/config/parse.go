@@ -345,6 +345,7 @@ func (d *draft) notesOfOverrides() (notes []Problem) {
 	return notes
 }
 
+// readEnvironment records the values of environment variables in d.found. An empty variable counts as not set.
 func (d *draft) readEnvironment(env func(string) (string, bool)) {
 	for _, k := range d.top {
 		for _, name := range append([]string{k.name}, k.aliases...) {
@@ -415,6 +416,7 @@ func (d *draft) apply(keys []key, path string) {
 	}
 }
 
+// isNull reports whether a node is YAML's null.
 func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }

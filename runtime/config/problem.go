@@ -99,7 +99,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sortProblems sorts problems by line, and puts problems without a line last. It is stable otherwise.
+// sortProblems sorts problems by line and column, and puts problems without a line last. The sort is stable.
 func sortProblems(problems []Problem) {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		if (a.Line == 0) != (b.Line == 0) {

@@ -49,7 +49,7 @@ func (d *draft) validateRecall() {
 				"pd_peer_query_port: [7600, 7601]")
 		}
 		if !d.given(retentionKey) {
-			d.cfg.Machine.Retention = store.Cache // Recalls return chunks that were read before.
+			d.cfg.Machine.Retention = store.Cache // Read chunks must stay in the pool, because recalls return them.
 		} else if d.cfg.Machine.Retention != store.Cache {
 			d.note(retentionKey, "a chunk is gone once it was read, so a recall finds only what still waits for its "+
 				"request; with pd_bidirectional the default is cache")
@@ -61,7 +61,7 @@ func (d *draft) validateRecall() {
 	}
 }
 
-// recalls checks whether the sender may recall the chunks that it would recall from the receiver.
+// recalls checks that the receiver accepts recalls if the sender makes them.
 func (c *comparison) recalls() {
 	if c.sender.Machine.Recalls && !c.receiver.Machine.Recalls {
 		c.add(bidirectionalKey, c.b.Machine.Recalls,

@@ -117,7 +117,7 @@ func (d *draft) validateShare() {
 	d.validateController()
 }
 
-// noteShare adds notes about behaviour in which a sharing node differs from LMCache.
+// noteShare adds a note if p2p_npu_buffer_size has no effect, and resets the staging size then.
 func (d *draft) noteShare() {
 	if s := &d.cfg.Share; !d.cfg.Machine.Keeps && !s.NPU {
 		d.note(npuBytesKey, "no effect without p2p_use_npu, or p2p_delay_pull: there is no pool on the NPU, and nothing reads "+

@@ -153,6 +153,7 @@ func (d *draft) finishTimes() {
 	}
 }
 
+// finishLimits computes the limits of messages from the keys below limits.
 func (d *draft) finishLimits() {
 	d.finishRegistration()
 	l := protocol.DefaultLimits()

@@ -45,8 +45,8 @@ func (d *draft) validateListLengths() {
 		case l.ranks == 0:
 		case n == 0:
 			first, n = l.name, l.ranks
-		// A list that is derived from another one has the same error as that list.
 		case l.ranks != n && d.given(l.name):
+			// A list that is derived from another one has the same error as that list.
 			d.at(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one of both", l.ranks, first, n))
 		}
 	}
