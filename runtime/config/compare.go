@@ -71,11 +71,13 @@ func (c *comparison) addOfBoth(ofSender, ofReceiver value, remedy string, args .
 	c.add(mine.field, mine.value, remedy, args...)
 }
 
+// A value is a key with its value at one of the nodes.
 type value struct {
 	field string
 	value any
 }
 
+// modes checks that both nodes agree on pull mode and on the parameters that depend on it.
 func (c *comparison) modes() {
 	a, b := c.a.Pull, c.b.Pull
 	switch {

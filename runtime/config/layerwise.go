@@ -152,7 +152,8 @@ func (c *Config) layersFit() (p Problem, fits bool) {
 	return p, true
 }
 
-// layerwise checks whether the pages of both nodes hold the same part of a chunk, and are sent in the same mode.
+// layerwise checks that the sender pushes layer by layer if the receiver has a page for each layer, and that both nodes
+// have the same number of layers.
 func (c *comparison) layerwise() {
 	a, b, layers := c.a.Layerwise, c.b.Layerwise, c.a.Machine.Layers
 	switch {
