@@ -86,6 +86,7 @@ func brought(p *runtime.Pages, err error) outcome {
 	return out
 }
 
+// reserve reserves pages, on the sharing side of the node if the node shares chunks, and on the sender side otherwise.
 func reserve(ctx context.Context, a *args) outcome {
 	ctx, cancel := a.within(ctx)
 	defer cancel()
@@ -203,6 +204,7 @@ func store(ctx context.Context, a *args) outcome {
 	return outcome{err: a.node.Sharing().Store(ctx, a.keys, a.target.pages, a.first)}
 }
 
+// share shares chunks. Its outcome has a handle if at least one chunk is shared.
 func share(ctx context.Context, a *args) outcome {
 	x, err := a.node.Sharing().Share(ctx, a.keys, a.target.pages, a.first)
 	if x != nil && err != nil && x.Hits() == 0 { // Nothing is shared, so the engine gets no handle.
@@ -222,6 +224,7 @@ func withdraw(ctx context.Context, a *args) outcome {
 	return outcome{err: err, stands: err != nil && !over(err)}
 }
 
+// lookup returns the number of local chunks in the answer's field Sent, and the number of remote chunks in Skipped.
 func lookup(ctx context.Context, a *args) outcome {
 	local, remote, err := a.node.Sharing().Lookup(ctx, a.keys)
 	return outcome{err: err, answer: protocol.EngineAnswer{Sent: uint32(local), Skipped: uint32(remote)}}
@@ -241,6 +244,7 @@ func keep(ctx context.Context, a *args) outcome {
 	return outcome{err: err, answer: protocol.EngineAnswer{Hits: uint32(kept)}}
 }
 
+// register registers blocks. After the node has accepted the registration, the outcome's later waits for its end.
 func register(ctx context.Context, a *args) outcome {
 	r, err := a.node.Consumer().Register(ctx, runtime.Registration{
 		Request: a.request, Transfer: a.transfer, Engine: a.engine, Producers: a.producers, Ranks: a.ranks,
@@ -259,6 +263,7 @@ func (a *args) expected() runtime.Expected {
 	return runtime.Expected{Request: a.request, Transfer: a.transfer, Producers: a.producers, Patience: a.patience}
 }
 
+// expect waits, in the outcome's later, for the end of a transfer that the node expects.
 func expect(ctx context.Context, a *args) outcome {
 	end, err := a.node.Consumer().Expect(ctx, a.expected())
 	if err != nil {
@@ -271,6 +276,8 @@ func notNeeded(ctx context.Context, a *args) outcome {
 	return outcome{err: a.node.Consumer().NotNeeded(ctx, a.expected())}
 }
 
+// finished lends the blocks of a finished request. The outcome's later waits for the end of the lease. The answer's
+// field Skipped is 1 if the blocks were not needed.
 func finished(ctx context.Context, a *args) outcome {
 	l, err := a.node.Producer().Finished(ctx, runtime.Finished{Request: a.request, Transfer: a.transfer,
 		Blocks: a.blocks, Lease: a.patience})

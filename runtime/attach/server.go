@@ -51,6 +51,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// orElse returns v, or the default if v is zero.
 func orElse[T int | time.Duration](v, standard T) T {
 	if v == 0 {
 		return standard

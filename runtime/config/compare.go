@@ -77,7 +77,7 @@ type value struct {
 	value any
 }
 
-// modes checks that both nodes agree on pull mode and on the parameters that depend on it.
+// modes checks pull mode, delayed pull, the name by which the sender is reached, and the form of replies.
 func (c *comparison) modes() {
 	a, b := c.a.Pull, c.b.Pull
 	switch {
