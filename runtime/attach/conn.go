@@ -22,33 +22,39 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
-// A conn is a connection of an engine's. A short message that finds nothing waiting is written at once, as far as the
-// system takes it; its writer takes the rest and all others, and nobody waits for it.
+// A conn is one connection of an engine. While no other message is pending, a short message is written immediately, as
+// far as the kernel accepts it without blocking. The connection's writer goroutine sends the remainder and all other
+// messages, so that no caller of post waits for the engine.
 type conn struct {
 	id    session.Conn
 	conn  net.Conn
 	raw   syscall.RawConn
 	guest *door.Conn
-	most  int // messages that may wait: more than an engine can have asked for
+	most  int // limit of pending messages; higher than the number of replies that an engine can have requested
 
 	mu      sync.Mutex
-	kept    bool // the door closes it for nobody
+	kept    bool // the door does not close this connection in favour of a new one
 	waiting []message
-	writing bool // the writer has a message that it has taken out
+	writing bool // the writer goroutine is sending a message that it has removed from waiting
 	more    *sync.Cond
-	why     string // it ends when all has been sent
+	why     string // why the server ends the connection, once all messages have been sent
 	ending  bool
 }
 
+// A message is a frame that is pending for the writer goroutine. If attached is set, the pool's file descriptor is sent
+// with the frame.
 type message struct {
-	frame    []byte // or what is left of it
+	frame    []byte // the whole frame, or the part that has not been sent
 	attached bool
 }
 
-// nowBytes is the longest message that is written at once: the server's mutex is held meanwhile.
+// nowBytes is the length in bytes of the longest message that post writes immediately. The bound is small because the
+// server's mutex is held during that write.
 const nowBytes = 4 << 10
 
-// post has a message sent. An engine that does not read is cut off: what it was not told is kept for it.
+// post sends a message, or queues it for the writer goroutine. If too many messages are pending, because the engine
+// does not read, post closes the connection. The session machine keeps the replies that were not delivered for the
+// engine's next connection.
 func (c *conn) post(body []byte, attached bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +77,7 @@ func (c *conn) post(body []byte, attached bool) {
 	c.more.Signal()
 }
 
-// end closes the connection when all has been sent.
+// end closes the connection once all pending messages have been sent. The reason why is reported by serve.
 func (c *conn) end(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +88,8 @@ func (c *conn) end(why string) {
 	}
 }
 
-// keep has the door close it for no other: an engine that is attached does not give way to those that want to be.
+// keep prevents the door from closing the connection in favour of a new one: an attached engine is not displaced by a
+// process that wants to attach.
 func (c *conn) keep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +99,8 @@ func (c *conn) keep() {
 	}
 }
 
-// begone takes nothing more to be sent, and lets the door close it. With the mutex held.
+// begone stops accepting messages, and allows the door to close the connection. The caller holds the connection's
+// mutex.
 func (c *conn) begone() {
 	c.ending = true
 	if c.kept {
@@ -101,7 +109,7 @@ func (c *conn) begone() {
 	}
 }
 
-// next returns what is to be sent next; false: nothing is any more.
+// next waits for a pending message and returns it. It reports false when the connection ends and no message is left.
 func (c *conn) next() (m message, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +127,8 @@ func (c *conn) next() (m message, ok bool) {
 	return m, true
 }
 
-// write sends messages until the connection ends.
+// write sends pending messages until the connection ends. A message that takes longer than stall ends the connection.
+// file is the pool's file, whose descriptor is passed with a message that attaches; it may be nil.
 func (c *conn) write(file *os.File, stall time.Duration) {
 	defer func() { _ = c.conn.Close() }()
 	for {
@@ -137,7 +146,7 @@ func (c *conn) write(file *os.File, stall time.Duration) {
 			_, err = c.conn.Write(m.frame)
 		}
 		if err == nil {
-			err = c.conn.SetWriteDeadline(time.Time{}) // With one that is over, nothing more would leave at once.
+			err = c.conn.SetWriteDeadline(time.Time{}) // After an expired deadline, post could not write immediately.
 		}
 		if err != nil {
 			c.end("")
@@ -146,14 +155,17 @@ func (c *conn) write(file *os.File, stall time.Duration) {
 	}
 }
 
-// reason is why the server ended it; empty: it did not, or all is well.
+// reason returns why the server ended the connection. It is empty if the server did not end it, or ended it without a
+// fault.
 func (c *conn) reason() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.why
 }
 
-// frames gives every message to take, until the connection ends or take says so.
+// frames reads messages from a connection and calls take with each of them. It returns nil when take returns false. It
+// fails when the connection ends or a message is longer than most bytes. The slice that take receives is valid only
+// during the call.
 func frames(from io.Reader, most int, take func([]byte) bool) error {
 	r := bufio.NewReader(from)
 	var head [protocol.FrameBytes]byte
@@ -179,10 +191,10 @@ func frames(from io.Reader, most int, take func([]byte) bool) error {
 	}
 }
 
-// stallMax is how long an engine may leave a message half read.
+// stallMax is the longest time that the server's write of one message may take while the engine is not reading.
 const stallMax = 10 * time.Second
 
-// serve is one connection.
+// serve handles one connection from its first message to its end. It returns why the connection ended.
 func (s *Server) serve(g *door.Conn) error {
 	defer g.Close()
 	accepted, ok := g.Conn.(*accepted)
@@ -227,7 +239,7 @@ func (s *Server) serve(g *door.Conn) error {
 	}
 	c.end("")
 	if err != nil {
-		_ = u.Close() // It takes nothing more, or sends what makes no sense.
+		_ = u.Close() // The engine reads no more, or sends malformed messages; pending messages are dropped.
 	}
 	writer.Wait()
 	if why := c.reason(); why != "" {
@@ -236,10 +248,11 @@ func (s *Server) serve(g *door.Conn) error {
 	return err
 }
 
-// strangerBytes bounds what is read of a process that may not attach.
+// strangerBytes bounds the first message of a process that may not attach.
 const strangerBytes = 4 << 10
 
-// admitted is the process that connected, or why it may not attach.
+// admitted returns the process at the other end of the connection. It fails if the process may not attach because
+// another user runs it, or if the process cannot be identified.
 func admitted(conn net.Conn) (*peercred.Process, error) {
 	if err := peercred.SameUser(conn); err != nil {
 		return nil, err
@@ -247,8 +260,8 @@ func admitted(conn net.Conn) (*peercred.Process, error) {
 	return peercred.ProcessOf(conn)
 }
 
-// refuse tells a process that may not attach why: else it would see a connection that broke, as of an agent that is
-// gone, and try again.
+// refuse sends the reason to a process that may not attach. Without a reply, the process would see a broken connection,
+// as if the agent had ended, and would try again.
 func (s *Server) refuse(c *conn, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,20 +272,21 @@ func (s *Server) refuse(c *conn, why error) {
 	s.step(func(m *session.Machine, out *session.Out) { m.Refuse(c.id, why.Error(), out) })
 }
 
-// admit lets the process that sent a first message import the memory of a device, if that is what pages are in, before it
-// is told how. It says what number that process has there; 0: none was admitted.
+// admit allows the process that sent a first message to import the device memory that holds the pool, before the reply
+// says how to import it. It returns the number of the process on the device, or 0 if no process was admitted: the pool
+// is not in device memory, or the message is invalid.
 func (s *Server) admit(body []byte) (int32, error) {
 	if s.mapping.Export == nil {
 		return 0, nil
 	}
 	var a protocol.AttachRequest
 	if a.Decode(body, &s.wire) != nil || a.Process == 0 || a.Process > math.MaxInt32 {
-		return 0, nil // The machine says what is wrong with it.
+		return 0, nil // The session machine reports what is wrong with the message.
 	}
 	return int32(a.Process), s.node.Admit(int32(a.Process))
 }
 
-// attach begins with the first message of a connection.
+// attach handles the first message of a connection, and takes over p. It reports whether the connection goes on.
 func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 	admitted, err := s.admit(body)
 	if err != nil {
@@ -280,7 +294,8 @@ func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 		s.refuse(c, err)
 		return false
 	}
-	// What is left of the admission when this ends is nobody's: the session had its own, or there is none.
+	// An admission that no new session has taken over ends here: a resumed session has its own admission, and a
+	// refused attach has none. Departing process 0 has no effect.
 	defer func() { s.node.Depart(admitted) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()

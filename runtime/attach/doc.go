@@ -1,6 +1,6 @@
-// Package attach lets engines of other processes work with a node: they attach over a Unix socket, have the node's pool
-// as a file that they map, and call what package runtime offers by the same words. docs/protocol-agent.md is what is
-// said on the socket.
+// Package attach lets inference engines in other processes use a node. An engine attaches over a Unix socket, maps the
+// node's page pool into its own memory as a file, and then makes the same calls that package runtime offers to an
+// engine in the node's own process. docs/protocol-agent.md specifies the messages on the socket.
 //
 //	n, err := runtime.Open(ctx, cfg, runtime.WithAttachable(), ...)
 //	s, err := attach.Serve(attach.Config{Node: n, Path: "/run/kvferry/agent.sock"})
@@ -8,10 +8,17 @@
 //	err = s.Close(ctx)
 //	err = n.Close(ctx)
 //
-// What decides is the machine of fsm/session: which calls are open, and what an engine holds. Here are its sockets, the
-// processes at their other ends, and the calls. A call runs on a goroutine of its own, of which there are at most
-// Config.Window for each engine.
+// The state machine in fsm/session makes all decisions: it tracks which calls are open and which handles (pages, shared
+// chunks, prefills) each engine holds. This package supplies the sockets, watches the processes that connect, and
+// carries out the calls. Each call runs on a goroutine of its own, except that the quick calls of one engine run on one
+// goroutine in their order. An engine may have at most Config.Window calls open.
 //
-// Only processes of the same user attach, or root's, and one process has a share of the places. An attached engine is
-// trusted with the bytes of chunks, as one in this process would be; it cannot touch what tells whose a page is.
+// Only processes of the same user or of root may attach, and one process may use only a share of the sessions. An
+// attached engine is trusted with the bytes of chunks in the same way as an engine in this process. An attached engine
+// cannot change the records that say which pages belong to which owner.
+//
+// Example: an engine connects, its first message attaches it, and the reply passes the pool's file descriptor. The
+// engine calls Reserve and receives page indexes, writes a chunk into these pages through its mapping, and calls Put.
+// When the engine's process is killed, the server notices the end of the process, aborts the call that is still open,
+// and releases the pages once no transfer uses them.
 package attach

@@ -12,7 +12,8 @@ import (
 
 var errNotUsed = errors.New("the engine could not use what it was shown")
 
-// ops are the operations that need nothing but what the call says. Each is the call of package runtime of that name.
+// ops maps each operation that needs only the arguments of its call to the function that carries it out. The functions
+// make the calls of package runtime with the same names.
 //
 //kvferry:table
 var ops = map[protocol.CallOp]func(context.Context, *args) outcome{
@@ -43,8 +44,8 @@ var ops = map[protocol.CallOp]func(context.Context, *args) outcome{
 	protocol.CallEnd:            end,
 }
 
-// swift are the operations that do not wait, or whose waiting begins when the node has taken them. Those of one engine
-// are carried out in the order in which it called them.
+// swift contains the quick operations: those that do not wait, and those that wait only after the node has accepted
+// them. The quick operations of one engine are carried out in the order of its calls.
 //
 //kvferry:table
 var swift = map[protocol.CallOp]bool{
@@ -54,7 +55,7 @@ var swift = map[protocol.CallOp]bool{
 	protocol.CallExpect: true, protocol.CallFinished: true, protocol.CallAborted: true,
 }
 
-// within is ctx for no longer than the call's patience, if it has one.
+// within returns ctx, limited to the call's deadline budget if the call has one.
 func (a *args) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if a.patience == 0 {
 		return ctx, func() {}
@@ -66,7 +67,7 @@ func (a *args) peer() runtime.Peer {
 	return runtime.Peer{Host: a.host, InitPort: a.ports[0], AllocPort: a.ports[1]}
 }
 
-// brought is the outcome of a call that brings pages: a handle of none is nothing to hold.
+// brought returns the outcome of a call that returns pages. An empty set of pages creates no handle.
 func brought(p *runtime.Pages, err error) outcome {
 	out := outcome{err: err}
 	if p.Len() == 0 {
@@ -85,6 +86,7 @@ func brought(p *runtime.Pages, err error) outcome {
 	return out
 }
 
+// reserve reserves pages, on the sharing side of the node if the node shares chunks, and on the sender side otherwise.
 func reserve(ctx context.Context, a *args) outcome {
 	ctx, cancel := a.within(ctx)
 	defer cancel()
@@ -94,7 +96,8 @@ func reserve(ctx context.Context, a *args) outcome {
 	return brought(a.node.Sender().Reserve(ctx, a.count))
 }
 
-// release waits for what still uses the pages: the machine lets no call begin that would.
+// release waits until no operation uses the pages. The session machine begins no new call on pages that are being
+// released, so the wait ends without a deadline.
 func release(_ context.Context, a *args) outcome {
 	err := a.target.pages.Release(context.Background())
 	return outcome{err: err, stands: err != nil && !over(err)}
@@ -114,6 +117,7 @@ func put(ctx context.Context, a *args) outcome {
 	return putEnded(res, err)
 }
 
+// putEnded returns the outcome of a put or of a prefill's end, whose offer can be taken back later.
 func putEnded(res runtime.PutResult, err error) outcome {
 	return outcome{err: err, put: &res, returned: res.Returned(),
 		answer: protocol.EngineAnswer{Sent: uint32(res.Sent), Skipped: uint32(res.Skipped)}}
@@ -169,7 +173,8 @@ func dropPrefill(_ context.Context, a *args) outcome {
 	return outcome{err: err, stands: standing(err)}
 }
 
-// standing says that a prefill goes on although its end was asked for: nothing has happened.
+// standing reports whether a prefill continues although its end was requested, because the node refused the request
+// without any effect.
 func standing(err error) bool {
 	code := runtime.CodeOf(err)
 	return code == effects.TooMany || code == effects.Invalid
@@ -199,9 +204,10 @@ func store(ctx context.Context, a *args) outcome {
 	return outcome{err: a.node.Sharing().Store(ctx, a.keys, a.target.pages, a.first)}
 }
 
+// share shares chunks. Its outcome has a handle if at least one chunk is shared.
 func share(ctx context.Context, a *args) outcome {
 	x, err := a.node.Sharing().Share(ctx, a.keys, a.target.pages, a.first)
-	if x != nil && err != nil && x.Hits() == 0 { // Nothing is shared, and nobody is to hold that.
+	if x != nil && err != nil && x.Hits() == 0 { // Nothing is shared, so the engine gets no handle.
 		err = errors.Join(err, x.Withdraw(ctx))
 		x = nil
 	}
@@ -218,6 +224,7 @@ func withdraw(ctx context.Context, a *args) outcome {
 	return outcome{err: err, stands: err != nil && !over(err)}
 }
 
+// lookup returns the number of local chunks in the answer's field Sent, and the number of remote chunks in Skipped.
 func lookup(ctx context.Context, a *args) outcome {
 	local, remote, err := a.node.Sharing().Lookup(ctx, a.keys)
 	return outcome{err: err, answer: protocol.EngineAnswer{Sent: uint32(local), Skipped: uint32(remote)}}
@@ -237,6 +244,7 @@ func keep(ctx context.Context, a *args) outcome {
 	return outcome{err: err, answer: protocol.EngineAnswer{Hits: uint32(kept)}}
 }
 
+// register registers blocks. After the node has accepted the registration, the outcome's later waits for its end.
 func register(ctx context.Context, a *args) outcome {
 	r, err := a.node.Consumer().Register(ctx, runtime.Registration{
 		Request: a.request, Transfer: a.transfer, Engine: a.engine, Producers: a.producers, Ranks: a.ranks,
@@ -255,6 +263,7 @@ func (a *args) expected() runtime.Expected {
 	return runtime.Expected{Request: a.request, Transfer: a.transfer, Producers: a.producers, Patience: a.patience}
 }
 
+// expect waits, in the outcome's later, for the end of a transfer that the node expects.
 func expect(ctx context.Context, a *args) outcome {
 	end, err := a.node.Consumer().Expect(ctx, a.expected())
 	if err != nil {
@@ -267,6 +276,8 @@ func notNeeded(ctx context.Context, a *args) outcome {
 	return outcome{err: a.node.Consumer().NotNeeded(ctx, a.expected())}
 }
 
+// finished lends the blocks of a finished request. The outcome's later waits for the end of the lease. The answer's
+// field Skipped is 1 if the blocks were not needed.
 func finished(ctx context.Context, a *args) outcome {
 	l, err := a.node.Producer().Finished(ctx, runtime.Finished{Request: a.request, Transfer: a.transfer,
 		Blocks: a.blocks, Lease: a.patience})

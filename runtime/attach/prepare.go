@@ -17,13 +17,13 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// A run carries a call out.
+// A run carries out a call and returns its outcome.
 type run func(ctx context.Context) outcome
 
-// An args is what a call says, in memory of its own.
+// An args has the decoded arguments of a call, copied so that they outlive the message.
 type args struct {
 	node     *runtime.Node
-	target   *held // pages, or what is shared
+	target   *held // the pages or shared chunks that the call names; nil: none
 	prefill  *held
 	keys     []string
 	request  string
@@ -43,7 +43,8 @@ type args struct {
 	blocks        []runtime.Blocks
 }
 
-// prepare reads a call. What it returns carries it out.
+// prepare decodes a call and returns the function that carries it out. For invalid arguments, prepare returns a
+// function that only reports the error. The caller holds the server's mutex.
 func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.EngineCall) run {
 	a := &args{
 		node: s.node, target: e.holds[b.Target], prefill: e.holds[b.Prefill], keys: texts(b.Keys),
@@ -97,6 +98,7 @@ func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.Eng
 	panic(fmt.Sprintf("BUG: nobody carries out %v", op))
 }
 
+// refused returns a run that fails with an error, and ends no handle.
 func refused(op protocol.CallOp, code effects.Code, field, theirs, ours, remedy string) run {
 	return func(context.Context) outcome {
 		return outcome{stands: true, err: &runtime.Error{Op: op.String(), Code: code, Stage: effects.StageCommand,
@@ -112,11 +114,11 @@ func texts(from [][]byte) []string {
 	return all
 }
 
-// producer reads host:init_port:port.
+// producer parses an address of the form host:init_port:port.
 func producer(text string) (p runtime.ProducerPeer, err error) {
 	rest, port, err := net.SplitHostPort(text)
 	if err != nil {
-		// Two ports are one too many for it, but for a host in brackets.
+		// SplitHostPort rejects two ports, unless the host is in brackets.
 		at := lastColon(text)
 		if at < 0 {
 			return p, err
@@ -147,7 +149,7 @@ func lastColon(s string) int {
 	return -1
 }
 
-// takeBack ends the offer of a put that has ended. One that has no offer any more is taken back.
+// takeBack takes back the offer of a put that has ended. It succeeds without effect if the put has no offer any more.
 func (s *Server) takeBack(put *runtime.PutResult) run {
 	if put == nil {
 		return func(context.Context) outcome { return outcome{} }
@@ -155,7 +157,7 @@ func (s *Server) takeBack(put *runtime.PutResult) run {
 	return func(context.Context) outcome { return outcome{err: s.node.Sender().TakeBack(*put)} }
 }
 
-// stats is what the node and its engines have, as JSON.
+// stats returns the statistics of the node and of the attached engines as JSON.
 func (s *Server) stats(context.Context) outcome {
 	counts := map[string]uint64{}
 	for _, c := range s.node.Counts() {
@@ -169,12 +171,13 @@ func (s *Server) stats(context.Context) outcome {
 	return outcome{answer: protocol.EngineAnswer{Stats: text}, err: err}
 }
 
-// named are the counts of a node by the names that its other outputs in JSON have for them: pages_total.
+// named returns the fields of a struct of node statistics under the names that the node's other JSON outputs use:
+// PagesTotal becomes pages_total.
 func named(stats any) map[string]any {
 	all := map[string]any{}
 	for field, value := range reflect.ValueOf(stats).Fields() {
 		name := field.Name
-		if name == "Layers" { // Which says what they are of, and not what is counted.
+		if name == "Layers" { // The field is named after its type; it counts layerwise prefills.
 			name = "Prefills"
 		}
 		var snake strings.Builder
@@ -189,7 +192,8 @@ func named(stats any) map[string]any {
 	return all
 }
 
-// fetch shows chunks to the engine, batch by batch.
+// fetch shows chunks to the engine in batches, and waits after each batch until the engine reports that it has used the
+// chunks. It fails if the engine could not use a batch.
 func (w *work) fetch(ctx context.Context, a *args, shared bool) outcome {
 	show := func(ctx context.Context, first int, chunks []runtime.Place) error {
 		pages, lengths := make([]uint64, len(chunks)), make([]uint64, len(chunks))

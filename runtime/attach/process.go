@@ -9,23 +9,26 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
-// A process is one that has attached, for as long as it has a session. Under the server's mutex.
+// A process is an operating system process that has attached. It exists while the process has a session. The server's
+// mutex protects it.
 type process struct {
 	id       session.Process
 	pid      int
-	sessions int
+	sessions int // number of sessions, and of attach calls in progress
 	watched  *peercred.Process
-	image    string // of the program that attached; empty: it is not known
-	looking  bool   // whether that still runs
+	image    string // identifies the program that the process ran when it attached; empty: not known
+	looking  bool   // lookAgain is checking whether that program still runs
 	ctx      context.Context
-	stop     context.CancelFunc // ends the wait for its end
+	stop     context.CancelFunc // ends the goroutine that waits for the end of the process
 }
 
-// process finds the one that is at the other end of a connection, or begins to watch it. It takes p over. The caller
-// releases what it returns; nil says that it cannot be known whether it is the one that has its number.
+// process returns the record of the process p, and begins to watch the process if it is new. It takes over p. The
+// caller must release the returned record. A nil result means that the server cannot tell whether the process with this
+// number is the recorded one or a new process that reuses the number.
 func (s *Server) process(p *peercred.Process) *process {
 	if of := s.processes[p.PID]; of != nil {
-		// It has not ended, or we have not heard yet; then whoever has its number now is another.
+		// Either the recorded process is still running, or its end has not been reported yet. In the second case the
+		// process that has the number now is a different process.
 		gone, err := of.watched.Gone()
 		if err != nil {
 			_ = p.Close()
@@ -47,9 +50,9 @@ func (s *Server) process(p *peercred.Process) *process {
 		err := p.Await(ctx)
 		if ctx.Err() != nil {
 			_ = p.Close()
-			return // It has no session any more, or the server ends.
+			return // The process has no session any more, or the server ends.
 		}
-		if err != nil { // It is asked again when it attaches again.
+		if err != nil { // The process is watched again when it attaches again.
 			s.log.Error("a process cannot be watched, so what it holds is held until the agent ends", "pid", of.pid, "err", err)
 			return
 		}
@@ -61,12 +64,13 @@ func (s *Server) process(p *peercred.Process) *process {
 	return of
 }
 
-// replaced says whether the process has run another program since it attached. That one's memory is gone then, and with
-// it every mapping of the pool.
+// replaced reports whether the process has executed another program since it attached. An exec destroys the memory of
+// the old program, including every mapping of the pool.
 func (p *process) replaced(now string) bool { return p.image != "" && p.image != now }
 
-// lookAgain finds out whether the program that attached still runs, when a connection of its process is cut: an exec
-// closes it. What a program held that does not run any more is given back.
+// lookAgain checks whether the program that attached still runs. It is called when a connection of the process is cut,
+// because an exec closes the connection. The handles of a program that no longer runs are given back. The caller holds
+// the server's mutex.
 func (s *Server) lookAgain(pid int) {
 	of := s.processes[pid]
 	if of == nil || of.image == "" || of.looking {
@@ -85,7 +89,8 @@ func (s *Server) lookAgain(pid int) {
 	})
 }
 
-// settled is the program that the process runs. Connections are closed in the middle of an exec, before that is known.
+// settled returns the identity of the program that the process runs. It retries for about one second, because an exec
+// closes connections before the kernel can report the new program.
 func (p *process) settled() (image string, known bool) {
 	const longest = time.Second
 	for pause := time.Millisecond; pause < longest; pause *= 2 {
@@ -101,8 +106,9 @@ func (p *process) settled() (image string, known bool) {
 	return image, known
 }
 
-// exited says that a process is gone. What it had put into the streams of a device may go on for a moment: what it held
-// is given back after that.
+// exited reports the end of a process to the session machine, which gives back the handles of its engines. If the pool
+// is in device memory, exited waits for runtime.DepartureMargin first, because work that the process had queued on the
+// device may still touch pages for that time. The caller holds the server's mutex.
 func (s *Server) exited(of *process) {
 	if s.processes[of.pid] != of {
 		return
@@ -116,12 +122,13 @@ func (s *Server) exited(of *process) {
 		select {
 		case <-time.After(runtime.DepartureMargin):
 			s.do(func(m *session.Machine, out *session.Out) { m.Exited(of.id, out) })
-		case <-s.ctx.Done(): // What engines hold stays theirs.
+		case <-s.ctx.Done(): // The server ends; the handles of the engines are not given back.
 		}
 	})
 }
 
-// release is the end of whatever kept it watched.
+// release removes one reason to watch the process. After the last one, the process is no longer watched. The caller
+// holds the server's mutex.
 func (p *process) release(s *Server) {
 	if p.sessions--; p.sessions == 0 {
 		if s.processes[p.pid] == p {

@@ -17,39 +17,41 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// Config is what a Server must know.
+// Config has the parameters of a Server.
 type Config struct {
-	// Node is opened with runtime.WithAttachable. It stays the caller's to close, after the Server.
+	// Node must be opened with runtime.WithAttachable. The caller closes Node after it has closed the Server.
 	Node *runtime.Node
-	// Path is where the socket is, and the file whose lock says that it is served (Lock). Their directory must be the
-	// user's alone to write; a socket that nobody serves any more is replaced.
+	// Path is the path of the socket. The lock file, which marks the socket as served, is at Path + Lock. Only this
+	// user may be able to write to their directory. A socket that no agent serves any more is replaced.
 	Path string
-	// Engines is how many may be attached at a time, at most 4,096; 0: 64. One process has at most a quarter of the
-	// places, but at least four.
+	// Engines is the maximum number of engines that are attached at the same time, at most 4,096; 0: 64. One process
+	// may have at most a quarter of this number of sessions, but at least four.
 	Engines int
-	// Window is how many calls of one engine may be open at a time, at most 65,536; 0: 256.
+	// Window is the maximum number of open calls of one engine, at most 65,536; 0: 256.
 	Window int
-	// Holdings is how many handles one engine may hold at a time, at most 2²⁰; 0: 4096.
+	// Holdings is the maximum number of handles that one engine may hold, at most 2²⁰; 0: 4096.
 	Holdings int
-	// CallBytes is what the open calls of one engine may take, as session.Cost counts it, about 600 bytes for each key;
-	// from 1 MiB to 64 GiB; 0: 128 MiB.
+	// CallBytes is the maximum size in bytes of the open calls of one engine, as session.Cost counts it: about 600
+	// bytes for each key. It is from 1 MiB to 64 GiB; 0: 128 MiB.
 	CallBytes int
-	// Keys is how many keys one call may name, at most 65,536; 0: 65,536. The node does what is beyond
-	// limits.keys_per_batch in parts.
+	// Keys is the maximum number of keys in one call, at most 65,536; 0: 65,536. The node splits a call with more than
+	// limits.keys_per_batch keys into parts.
 	Keys int
-	// Limits are those of the node's own messages, for keys and texts; nil: protocol.DefaultLimits.
+	// Limits are the limits of keys and texts that the node uses for its own messages; nil: protocol.DefaultLimits.
 	Limits *protocol.Limits
-	// MessageBytes bounds a message of an engine, at most 64 MiB; 0: 16 MiB, so many keys of 200 bytes each.
+	// MessageBytes is the maximum size in bytes of a message of an engine, at most 64 MiB; 0: 16 MiB, which is enough
+	// for the maximum number of keys with 200 bytes each.
 	MessageBytes int
-	// Handshake is how long a connection may take for its first message; 0: 5 s.
+	// Handshake is the time within which the first message of a connection must arrive; 0: 5 s.
 	Handshake time.Duration
-	// Poll is for how long the server polls for an engine's next call after each answer, where that tends to come in time,
-	// before it sleeps; 0: it sleeps at once.
+	// Poll is how long the server polls for the next call of an engine after each answer before it sleeps. It polls
+	// only on connections where the next call tends to arrive in time. 0: the server sleeps immediately.
 	Poll time.Duration
-	// Log is where the server logs; nil: slog.Default().
+	// Log receives the server's log; nil: slog.Default().
 	Log *slog.Logger
 }
 
+// orElse returns v, or the default if v is zero.
 func orElse[T int | time.Duration](v, standard T) T {
 	if v == 0 {
 		return standard
@@ -57,7 +59,8 @@ func orElse[T int | time.Duration](v, standard T) T {
 	return v
 }
 
-// within says which number is out of its bounds: of each as much may be made room for.
+// within returns an error if a number is out of its bounds. The upper bounds exist because the server may allocate
+// memory in proportion to each number.
 func (c *Config) within() error {
 	for _, x := range []struct {
 		name               string
@@ -74,7 +77,8 @@ func (c *Config) within() error {
 	return nil
 }
 
-// A Server is a node's door for engines. All methods are safe for concurrent use.
+// A Server accepts the connections of engines and carries out their calls on one node. All methods are safe for
+// concurrent use.
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
@@ -82,7 +86,7 @@ type Server struct {
 	mapping runtime.Mapping
 	wire    protocol.Limits
 	door    *door.Door
-	ctx     context.Context // ends all calls
+	ctx     context.Context // the context of all calls; cancel ends them
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 	closing sync.Once
@@ -93,23 +97,25 @@ type Server struct {
 	out         session.Out
 	lastProcess session.Process
 	conns       map[session.Conn]*conn
-	processes   map[int]*process // by their numbers, those that have a session
+	processes   map[int]*process // the processes that have a session, by process number
 	engines     map[uint64]*engine
-	idle        chan struct{} // closed when no engine is left; nil: nobody waits for that
+	idle        chan struct{} // closed when no engine is left; nil: no Drain is waiting
 }
 
-// An engine is what the server has of one session.
+// An engine is the server's record of one session.
 type engine struct {
 	process *process
 	name    string
 	calls   map[uint64]*work
 	holds   map[uint64]*held
-	puts    map[uint64]*runtime.PutResult // that have ended, until their calls are forgotten
-	device  int32                         // its process as the device's driver knows it, to depart; 0: none was admitted
-	swift   chan func()                   // calls that do not wait, to be carried out in their order
+	// Results of puts that have ended, until the machine drops the records of their calls.
+	puts   map[uint64]*runtime.PutResult
+	device int32       // number of the admitted process on the device, for Depart; 0: none was admitted
+	swift  chan func() // quick calls, in the order in which they are carried out
 }
 
-// Serve begins to let engines attach. Close ends it.
+// Serve listens on a socket and lets engines attach, until Close is called. It fails if a number of cfg is out of its
+// bounds, if the node cannot be mapped, or if the socket cannot be created.
 func Serve(cfg Config) (*Server, error) {
 	cfg.Engines, cfg.Window = orElse(cfg.Engines, 64), orElse(cfg.Window, 256)
 	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 1<<16)
@@ -140,7 +146,8 @@ func Serve(cfg Config) (*Server, error) {
 	s.machine = session.New(session.Config{Told: s.told(), SessionsMax: cfg.Engines,
 		ProcessMax: min(cfg.Engines, max(4, cfg.Engines/4)), HoldingsMax: cfg.Holdings, CallBytesMax: cfg.CallBytes,
 		Wire: s.wire})
-	// Nobody but the user's own processes gets here, so a stranger is one that has not said anything yet.
+	// Only processes of the same user reach the socket, so a "stranger" in the sense of package door is a connection
+	// that has not sent its first message yet.
 	total := 2*cfg.Engines + 8
 	s.door = door.New(door.Config{Total: total, PerAddress: total, Strangers: 8 + cfg.Engines, Patience: cfg.Handshake,
 		Log: s.log})
@@ -148,7 +155,8 @@ func Serve(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// told is what each engine is told when it attaches.
+// told returns the reply that an engine receives when it attaches: the node's layout and limits, and how to map the
+// pool.
 func (s *Server) told() protocol.AttachResponse {
 	layout := s.node.Layout()
 	m := protocol.AttachResponse{
@@ -174,7 +182,7 @@ func (s *Server) told() protocol.AttachResponse {
 	return m
 }
 
-// producer is where the node takes registrations, as engines of other hosts name it.
+// producer returns the address at which the node accepts registrations, in the form that engines of other hosts use.
 func (s *Server) producer() string {
 	var host string
 	var init, port uint16
@@ -189,7 +197,7 @@ func (s *Server) producer() string {
 	return net.JoinHostPort(host, strconv.Itoa(int(init))) + ":" + strconv.Itoa(int(port))
 }
 
-// Path is where engines attach.
+// Path returns the path of the socket, absolute if the working directory is known.
 func (s *Server) Path() string {
 	if path, err := filepath.Abs(s.cfg.Path); err == nil {
 		return path
@@ -197,14 +205,14 @@ func (s *Server) Path() string {
 	return s.cfg.Path
 }
 
-// Counts are how many engines are attached, and how many calls and handles of theirs are open.
+// Counts has the number of attached engines, and the total numbers of their open calls and handles.
 type Counts struct {
 	Engines  int `json:"engines"`
 	Calls    int `json:"calls"`
 	Holdings int `json:"holdings"`
 }
 
-// Counts returns those of now.
+// Counts returns the current counts.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +220,8 @@ func (s *Server) Counts() Counts {
 	return Counts{s.machine.Sessions(), calls, holdings}
 }
 
-// step lets the machine do something, and carries out what it wants. With the mutex held.
+// step calls f with the session machine and carries out the effects that the machine requests. The caller holds the
+// server's mutex.
 func (s *Server) step(f func(m *session.Machine, out *session.Out)) {
 	out := &s.out
 	out.Reset()
@@ -255,15 +264,16 @@ func (s *Server) step(f func(m *session.Machine, out *session.Out)) {
 	}
 }
 
-// do is step for who does not hold the mutex.
+// do is step for a caller that does not hold the server's mutex.
 func (s *Server) do(f func(m *session.Machine, out *session.Out)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.step(f)
 }
 
-// Drain refuses engines that are not attached, lets those that are go as soon as they have nothing open and hold
-// nothing, and waits for that.
+// Drain refuses new engines, ends the session of each attached engine as soon as the engine has no open call and holds
+// no handle, and waits until no engine is left. If ctx ends first, Drain returns an error with the number of engines
+// that were attached when it was called.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.step(func(m *session.Machine, out *session.Out) { m.Drain(out) })
@@ -285,9 +295,10 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends the server: connections are closed, and calls are aborted and end. What engines hold stays theirs, so a
-// node whose engines have not detached keeps its memory until the process ends. If ctx is over before, it goes on by
-// itself, and Close may be called again to wait for it.
+// Close ends the server: it closes the connections, and aborts the open calls and waits for their ends. The handles of
+// engines are not given back, so a node whose engines have not detached keeps its memory until this process ends. If
+// ctx ends first, Close returns an error while the server continues to close; Close may be called again to wait for the
+// end.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.mu.Lock()
@@ -298,7 +309,7 @@ func (s *Server) Close(ctx context.Context) error {
 		s.mu.Unlock()
 		s.cancel()
 		go func() {
-			_ = s.door.Close(context.Background()) // It fails for no listener but one that is closed.
+			_ = s.door.Close(context.Background()) // It fails only for a listener that is closed already.
 			s.tasks.Wait()
 			close(s.joined)
 		}()

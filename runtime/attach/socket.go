@@ -17,29 +17,30 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 )
 
-// Lock is the suffix of the file beside a socket. An agent that has locked this file has the path.
+// Lock is the suffix of the lock file beside a socket. The agent that has locked this file owns the socket's path.
 const Lock = ".lock"
 
-// pathMax is how many bytes of a path fit into a socket's address, beside the zero that ends it.
+// pathMax is the longest path in bytes that fits into a Unix socket address, without the terminating zero byte.
 const pathMax = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// A socket is the agent's listener. It numbers the connections that it accepts, in their order: the newest connection
-// of an engine counts, whichever is served first.
+// A socket is the agent's listener. It numbers accepted connections in the order of their acceptance, because the
+// newest connection of an engine is the valid one, even if an older connection is served later.
 type socket struct {
 	*net.UnixListener
 	path string
-	made os.FileInfo // of the socket's file
+	made os.FileInfo // identity of the socket file that this listener created
 	lock *os.File
 	poll time.Duration
 	last session.Conn
 }
 
+// An accepted connection carries the number that the listener gave to it.
 type accepted struct {
 	net.Conn
 	id session.Conn
 }
 
-// Accept is called by one goroutine at a time.
+// Accept returns the next connection, of type *accepted. Only one goroutine may call it at a time.
 func (l *socket) Accept() (net.Conn, error) {
 	c, err := l.AcceptUnix()
 	if err != nil {
@@ -49,8 +50,8 @@ func (l *socket) Accept() (net.Conn, error) {
 	return &accepted{netpoll.Take(c, l.poll), l.last}, nil
 }
 
-// Close removes the socket's file, and lets another agent have the path. What somebody else has put in the file's place
-// stays there.
+// Close removes the socket file and unlocks the path for another agent. If another file has replaced the socket file,
+// Close leaves that file in place.
 func (l *socket) Close() error {
 	var err error
 	if now, statErr := os.Lstat(l.path); statErr == nil && os.SameFile(now, l.made) {
@@ -59,8 +60,8 @@ func (l *socket) Close() error {
 	return errors.Join(err, l.UnixListener.Close(), l.lock.Close())
 }
 
-// lockPath lets this process alone have a path, until the file is closed or the process is gone. The file stays: a
-// process that removed it might remove the file that another agent has locked by then.
+// lockPath locks a path for this process until the returned file is closed or the process ends. The lock file itself is
+// never removed: a process that removed it could remove the file that another agent has locked in the meantime.
 func lockPath(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+Lock, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -77,11 +78,11 @@ func lockPath(path string) (*os.File, error) {
 
 var errServed = errors.New("give another path, or end that agent")
 
-// listen makes the agent's socket at a path, and has its connections poll as netpoll.Take says. A socket that an agent
-// left there when it was killed is replaced; everything else that is there stays, and the error says what it is.
+// listen creates the agent's socket at a path. Accepted connections poll for the time poll, as netpoll.Take describes.
+// A socket that a killed agent left behind is replaced. Every other file at the path stays, and the error describes it.
 func listen(path string, poll time.Duration) (net.Listener, error) {
 	if strings.HasPrefix(path, "@") {
-		path = "./" + path // Package net would take it for an abstract name, which engines do not.
+		path = "./" + path // Package net would read the path as an abstract socket name, and engines would not.
 	}
 	if len(path) > pathMax {
 		return nil, fmt.Errorf("the path has %d bytes, and a Unix socket's has %d at most; give a shorter one, for example "+
@@ -104,7 +105,8 @@ func listen(path string, poll time.Duration) (net.Listener, error) {
 	return &socket{UnixListener: l, path: path, made: made, lock: f, poll: poll}, nil
 }
 
-// checkFolder refuses a directory that is not there, with what would make it.
+// checkFolder returns an error if the directory does not exist or is not a directory. The error contains the command
+// that creates it.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -119,7 +121,8 @@ func checkFolder(dir string) error {
 	return nil
 }
 
-// checkPlace says why the agent's socket cannot be at a path: something is there that no agent of this user left.
+// checkPlace returns an error if the path holds a file that no agent of this user left there. A socket of this user
+// passes.
 func checkPlace(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,6 +141,7 @@ func checkPlace(path string) error {
 	return nil
 }
 
+// kindOf describes the file for an error message.
 func kindOf(info os.FileInfo) string {
 	t := info.Mode().Type()
 	switch {
@@ -151,7 +155,7 @@ func kindOf(info os.FileInfo) string {
 	return fmt.Sprintf("something that is no socket (%v)", t)
 }
 
-// bind makes the socket. With the path's lock held.
+// bind creates the socket with mode 0600. The caller holds the path's lock.
 func bind(path string) (*net.UnixListener, os.FileInfo, error) {
 	if err := removeDead(path); err != nil {
 		return nil, nil, err
@@ -160,18 +164,19 @@ func bind(path string) (*net.UnixListener, os.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	listener.SetUnlinkOnClose(false) // It would remove whatever has the name by then.
+	listener.SetUnlinkOnClose(false) // Otherwise closing would remove any file that has the name by then.
 	made, err := os.Lstat(path)
 	if err == nil {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, listener.Close(), os.Remove(path)) // It was made above.
+		return nil, nil, errors.Join(err, listener.Close(), os.Remove(path)) // This process created the file above.
 	}
 	return listener, made, nil
 }
 
-// removeDead removes a socket of this user at which nobody listens any more. It refuses what is anything else.
+// removeDead removes a socket of this user on which no process listens. It returns an error for any other file, and for
+// a socket on which another agent listens.
 func removeDead(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

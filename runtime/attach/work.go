@@ -13,36 +13,38 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// A held is something that an engine holds.
+// A held is one handle that an engine holds: pages, shared chunks or a prefill. Exactly one field is set.
 type held struct {
 	pages   *runtime.Pages
 	shared  *runtime.Shared
 	prefill *runtime.Prefilling
 }
 
-// A work is one call that is carried out, until its memory is back.
+// A work is one call of an engine that is being carried out. It exists until the node no longer uses the memory that
+// the call lent (rule M8).
 type work struct {
 	server *Server
 	of     session.Call
 	ctx    context.Context
 	cancel context.CancelFunc
-	read   chan effects.Code // what the engine says of what it was shown
-	ends   uint64            // the holding that it is to end
-	put    *runtime.PutResult
+	read   chan effects.Code  // the engine reports here whether it used the chunks that it was shown
+	ends   uint64             // the handle that the call ends; 0: none
+	put    *runtime.PutResult // the result of a put whose memory is not back, so that abort can take the offer back
 }
 
-// An outcome is how a call ended.
+// An outcome is the result of a call.
 type outcome struct {
-	later    func() outcome // it is under way, and this waits for its end
+	later    func() outcome // if set, the node has accepted the call, and later waits for its end
 	answer   protocol.EngineAnswer
 	err      error
-	held     *held              // what it brought
-	stands   bool               // what it was to end is held still
-	put      *runtime.PutResult // of a put, to be taken back
-	returned <-chan struct{}    // when its memory is back; nil: it is
+	held     *held              // the handle that the call created
+	stands   bool               // the handle that the call should have ended is still held
+	put      *runtime.PutResult // the result of a put, whose offer can be taken back
+	returned <-chan struct{}    // closed when the node no longer uses the lent memory; nil: the memory is back already
 }
 
-// abort ends a call soon, or takes back what it offered. With the server's mutex held.
+// abort cancels a call. If the call is a put that has ended, abort takes back the chunks that the put offered. The
+// caller holds the server's mutex.
 func (w *work) abort() {
 	w.cancel()
 	if w.put != nil {
@@ -50,7 +52,8 @@ func (w *work) abort() {
 	}
 }
 
-// takeBackOf ends the offer of a put that nobody waits for.
+// takeBackOf takes back the offer of a put when no engine waits for the result. If that fails, the offer ends by its
+// own timeout.
 func (s *Server) takeBackOf(put *runtime.PutResult) {
 	s.tasks.Go(func() {
 		if err := s.node.Sender().TakeBack(*put); err != nil {
@@ -59,7 +62,8 @@ func (s *Server) takeBackOf(put *runtime.PutResult) {
 	})
 }
 
-// drop forgets a call, and ends what it offered if its engine is gone. With the mutex held.
+// drop evicts the record of a call. If the engine is gone, drop also takes back the offer of the call. The caller holds
+// the server's mutex.
 func (s *Server) drop(x session.Drop) {
 	e := s.engines[x.Session]
 	if put := e.puts[x.ID]; put != nil && x.Left {
@@ -68,7 +72,8 @@ func (s *Server) drop(x session.Drop) {
 	delete(e.puts, x.ID)
 }
 
-// shown passes on what the engine says of what it was shown. There is room: it is shown one thing at a time.
+// shown passes on the engine's report about the chunks that it was shown. The channel has room, because an engine is
+// shown one batch of a call at a time.
 func (w *work) shown(code effects.Code) {
 	select {
 	case w.read <- code:
@@ -76,13 +81,14 @@ func (w *work) shown(code effects.Code) {
 	}
 }
 
-// begin carries a call out on a goroutine of its own. With the mutex held.
+// begin starts a call: a quick call on the engine's goroutine for quick calls, any other call on a goroutine of its
+// own. The caller holds the server's mutex.
 func (s *Server) begin(b session.Begin) {
 	e := s.engines[b.Session]
 	w := &work{server: s, of: b.Call, read: make(chan effects.Code, 1)}
 	w.ctx, w.cancel = context.WithCancel(s.ctx)
 	e.calls[b.ID] = w
-	run := s.prepare(e, w, b.Op, b.Body) // It reads the body, which is valid until the machine's next step.
+	run := s.prepare(e, w, b.Op, b.Body) // prepare reads the body, which is valid only until the machine's next step.
 	carry := func() {
 		out := run(w.ctx)
 		if out.later == nil {
@@ -92,13 +98,13 @@ func (s *Server) begin(b session.Begin) {
 		s.tasks.Go(func() { w.end(out.later()) })
 	}
 	if swift[b.Op] {
-		e.swift <- carry // There is room for all that may be open.
+		e.swift <- carry // The channel has room for every call that may be open.
 	} else {
 		s.tasks.Go(carry)
 	}
 }
 
-// inOrder carries out the swift calls of an engine, one after the other, until it has left or the server ends.
+// inOrder carries out the quick calls of one engine in their order, until the engine has left or the server ends.
 func (s *Server) inOrder(swift <-chan func()) {
 	for {
 		select {
@@ -113,7 +119,8 @@ func (s *Server) inOrder(swift <-chan func()) {
 	}
 }
 
-// end tells the machine of an outcome, and waits for the memory if that is not back.
+// end reports the outcome of a call to the session machine. If the node still uses the lent memory, end waits for its
+// return and reports that as well (rule M8).
 func (w *work) end(out outcome) {
 	s := w.server
 	defer w.cancel()
@@ -158,7 +165,7 @@ func (w *work) end(out outcome) {
 	s.step(func(m *session.Machine, x *session.Out) { m.Returned(w.of, x) })
 }
 
-// because says in an answer what an error says.
+// because copies an error into an answer, with its code, its fields and its remedy. A nil error sets the code only.
 func because(a *protocol.EngineAnswer, err error) {
 	a.Code = uint32(runtime.CodeOf(err))
 	if err == nil {
@@ -177,14 +184,16 @@ func because(a *protocol.EngineAnswer, err error) {
 	}
 }
 
-// textMax bounds a text of an answer.
+// textMax is the longest text of an answer in bytes.
 const textMax = 512
 
+// clip shortens a text to textMax bytes.
 func clip(s string) []byte {
-	return []byte(strings.ToValidUTF8(s[:min(len(s), textMax)], "")) // It may have been cut within a rune.
+	return []byte(strings.ToValidUTF8(s[:min(len(s), textMax)], "")) // The cut may be within a rune.
 }
 
-// free gives something back whose engine is gone. With the mutex held.
+// free gives back a handle of an engine that is gone, and tries again until that succeeds or the server ends. The
+// caller holds the server's mutex.
 func (s *Server) free(x session.Free) {
 	e := s.engines[x.Session]
 	h := e.holds[x.Holding]
@@ -192,7 +201,7 @@ func (s *Server) free(x session.Free) {
 		for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 			err := h.giveBack(s.ctx)
 			if s.ctx.Err() != nil {
-				return // The server ends, and the node's memory with its process.
+				return // The server ends; the operating system frees the node's memory with the process.
 			}
 			if err == nil {
 				break
@@ -212,7 +221,8 @@ func (s *Server) free(x session.Free) {
 	})
 }
 
-// giveBack ends what is held. What is over already is no error.
+// giveBack ends the handle: it withdraws shared chunks, releases pages or drops a prefill. It returns nil if the handle
+// has ended already.
 func (h *held) giveBack(ctx context.Context) error {
 	var err error
 	switch {
@@ -229,7 +239,7 @@ func (h *held) giveBack(ctx context.Context) error {
 	return err
 }
 
-// over says that what was to end has, or will by itself.
+// over reports whether the error means that the handle has ended, or will end without another call.
 func over(err error) bool {
 	return slices.Contains([]effects.Code{effects.OK, effects.NotFound, effects.Ended, effects.Failed, effects.Closed},
 		runtime.CodeOf(err))

@@ -7,9 +7,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Compare returns what keeps a sender and a receiver from working together, in either order; nothing
-// if they would. Of nodes that are both each sends to the other. Each problem names the file of b, and in its remedy
-// what a says.
+// Compare returns the problems that prevent a sender and a receiver from working together; the arguments may be in
+// either order. It returns no problem if the nodes can work together. If both nodes have both roles, each of them sends
+// to the other one. Each problem names the file of b, and its remedy names the value of a.
 func Compare(a, b *Config) []Problem {
 	c := comparison{a: a, b: b, sender: a, receiver: b}
 	if !a.GoesWith(b) {
@@ -27,9 +27,10 @@ func Compare(a, b *Config) []Problem {
 	return c.problems
 }
 
-// GoesWith says whether one of two nodes has a side that the other has not, or either has both.
+// GoesWith reports whether the two nodes have both roles between them, so that one can send to the other.
 func (c *Config) GoesWith(other *Config) bool { return c.Role|other.Role == Both }
 
+// all runs every check for one direction of transfer.
 func (c *comparison) all() {
 	c.modes()
 	c.recalls()
@@ -43,21 +44,25 @@ func (c *comparison) all() {
 	c.limits()
 }
 
+// A comparison collects the problems between the nodes a and b, of which one is the sender and the other one the
+// receiver.
 type comparison struct {
 	a, b             *Config
-	sender, receiver *Config // the same two
+	sender, receiver *Config // a and b again, by role
 	problems         []Problem
 }
 
+// add records a problem at a field of b, unless the same problem has been recorded already.
 func (c *comparison) add(field string, value any, remedy string, args ...any) {
 	p := Problem{Code: Disagree, File: c.b.Name, Field: field,
 		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)}
-	if !slices.Contains(c.problems, p) { // The other direction may have it, too.
+	if !slices.Contains(c.problems, p) { // Comparing in the other direction may have found the same problem.
 		c.problems = append(c.problems, p)
 	}
 }
 
-// addOfBoth reports what depends on one value at the sender and another at the receiver, as that of b.
+// addOfBoth reports a problem that depends on one value at the sender and another value at the receiver. The problem is
+// reported at the value of b.
 func (c *comparison) addOfBoth(ofSender, ofReceiver value, remedy string, args ...any) {
 	mine := ofSender
 	if c.b == c.receiver {
@@ -66,11 +71,13 @@ func (c *comparison) addOfBoth(ofSender, ofReceiver value, remedy string, args .
 	c.add(mine.field, mine.value, remedy, args...)
 }
 
+// A value is a key with its value at one of the nodes.
 type value struct {
 	field string
 	value any
 }
 
+// modes checks pull mode, delayed pull, the name by which the sender is reached, and the form of replies.
 func (c *comparison) modes() {
 	a, b := c.a.Pull, c.b.Pull
 	switch {
@@ -95,14 +102,14 @@ func (c *comparison) modes() {
 	}
 }
 
-// chunks compares what a page holds. Sizes of pools need not agree, those of pages must.
+// chunks checks that the pages of both nodes have equal contents and size. The sizes of the pools may differ.
 func (c *comparison) chunks() {
 	a, b := c.a, c.b
 	if a.ChunkTokens != b.ChunkTokens {
 		c.add("chunk_size", b.ChunkTokens, "%s has %d; keys of different chunks never match", a.Name, a.ChunkTokens)
 	}
 	if none := (protocol.Layout{}); a.Layout == none || b.Layout == none {
-		return // An engine says what the other has, and the handshake compares.
+		return // The engine supplies the other layout, and the handshake compares them.
 	}
 	if a.Layout.Dtype != b.Layout.Dtype {
 		c.add(ownPath("layout.dtype"), b.Layout.Dtype, "%s has %v; nothing converts elements on their way", a.Name,
@@ -117,7 +124,8 @@ func (c *comparison) chunks() {
 	}
 }
 
-// pages is the layout by which an end is compared: of chunks of all layers if the other one has such pages.
+// pages returns the layout by which a node is compared. For a layerwise sender with a receiver that is not layerwise,
+// it returns the layout of whole chunks.
 func (c *comparison) pages(of *Config) protocol.Layout {
 	if c.sender.Layerwise.Enabled && !c.receiver.Layerwise.Enabled && of == c.sender {
 		if whole, _, ok := of.Layout.Whole(of.Machine.Layers); ok {
@@ -127,7 +135,7 @@ func (c *comparison) pages(of *Config) protocol.Layout {
 	return of.Layout
 }
 
-// oneToken is a layout's shape but for the tokens of a chunk, which are compared by themselves.
+// oneToken returns the shape of a layout for one token, because the number of tokens of a chunk is compared separately.
 func oneToken(l protocol.Layout) protocol.Shape {
 	l, _ = l.WithTokens(1) // A validated layout has tokens.
 	return l.Shape
@@ -162,7 +170,7 @@ func (c *comparison) planes() {
 	}
 }
 
-// hccl compares what both ends of a communicator do in step.
+// hccl checks the parameters that both ends of a communicator must have in common.
 func (c *comparison) hccl() {
 	a, b := c.a.HCCL, c.b.HCCL
 	if a.Sequence != b.Sequence && a.Sequence != SequenceAuto && b.Sequence != SequenceAuto {
@@ -173,13 +181,14 @@ func (c *comparison) hccl() {
 	}
 }
 
+// times checks timeouts and leases of one node against those of the other node.
 func (c *comparison) times() {
 	if s, r := c.sender.Machine.ReplyTimeout, c.receiver.Machine.AllocTimeout; s <= r {
 		c.addOfBoth(value{ownPath("link.request_timeout"), s}, value{c.receiver.allocTimeoutKey, r},
 			"the sender waits %v for an answer and the receiver's allocations up to %v for pages, so a refusal would come too "+
 				"late; make the sender's link.request_timeout longer", s, r)
 	}
-	leased := !c.sender.Pull.Enabled || c.sender.Machine.Recalls // What the sender is granted.
+	leased := !c.sender.Pull.Enabled || c.sender.Machine.Recalls // the receiver grants leases to the sender
 	if g, l := c.sender.Machine.LeaseGuard, c.receiver.Machine.Lease; leased && g >= l {
 		c.addOfBoth(value{ownPath("lease_guard"), g}, value{ownPath("lease"), l},
 			"the receiver's grants stand for %v and the sender starts nothing in their last %v, so nothing would ever be sent; "+
@@ -197,7 +206,8 @@ func (c *comparison) times() {
 	}
 }
 
-// instances finds two nodes that directories would take for one: each would replace what the other told.
+// instances reports two nodes with the same name at a directory: the reports of each node would replace those of the
+// other.
 func (c *comparison) instances() {
 	a, b := &c.a.Share, &c.b.Share
 	if len(a.Feeds) > 0 && len(b.Feeds) > 0 && a.Instance == b.Instance {

@@ -10,11 +10,12 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// CompareDirectories returns what keeps nodes and directories from working together, and the directories from working
-// with each other. A problem or note about a node and a directory names the node's file; one about two directories
-// names the file of the second. Notes are about settings that do otherwise than they say because of the other file.
+// CompareDirectories returns the problems that prevent nodes and directories, or the directories among themselves, from
+// working together. A problem or note about a node and a directory names the node's file; a problem about two
+// directories names the file of the second one. Notes are about settings that work differently because of the other
+// file.
 //
-// A node that tells no directory what it has is only compared by its ports.
+// A node that reports its chunks to no directory is compared only by its ports.
 func CompareDirectories(nodes []*Config, directories []*Directory) (problems, notes []Problem) {
 	if len(directories) == 0 {
 		return nil, nil
@@ -55,7 +56,7 @@ func (c *directoryComparison) note(field string, value any, remedy string, args 
 		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)})
 }
 
-// names reports whether the node tells and asks this directory, as far as that can be told from the files.
+// names reports whether the node reports to this directory and sends lookups to it, as far as the files show.
 func (c *directoryComparison) names(d *Directory) bool {
 	for i := range c.node.Share.Feeds {
 		if d.takes(c.node.Share.Feeds[i], pullPort) && d.takes(c.node.Share.Replies[i], replyPort) {
@@ -65,12 +66,12 @@ func (c *directoryComparison) names(d *Directory) bool {
 	return false
 }
 
-// addresses finds a node that shares and reaches none of the directories.
+// addresses reports a node that shares chunks but names none of the directories.
 func (c *directoryComparison) addresses(directories []*Directory) {
 	s := &c.node.Share
 	switch {
 	case !s.Enabled:
-		return // It has nothing to tell a directory.
+		return // The node has nothing to report to a directory.
 	case len(s.Feeds) == 0:
 		c.add(controllerKey, false, "the node shares and would tell none of the directories here; set %s: true, with %s and %s",
 			controllerKey, pullURLKey, replyURLKey)
@@ -101,7 +102,8 @@ func (c *directoryComparison) addresses(directories []*Directory) {
 		d.Name, d.listensAt(pullPort, s.Feeds[0].Host), d.listensAt(replyPort, s.Feeds[0].Host))
 }
 
-// ports finds ports of one host that both bind, and a directory's port that the node takes for the proxy's.
+// ports reports ports that the node and the directory both bind on one host, and a directory's port that the node uses
+// as the port of the proxy.
 func (c *directoryComparison) ports(d *Directory) {
 	for _, l := range c.node.listens() {
 		if as := d.binds(l.at, c.hostsOf(d)); as != "" {
@@ -115,8 +117,8 @@ func (c *directoryComparison) ports(d *Directory) {
 	}
 }
 
-// hostsOf are the names of a directory's host, as far as the files have them: where it binds, what it advertises, and
-// if it binds every interface, where the node reaches it.
+// hostsOf returns the names of a directory's host, as far as the files have them: the host that the directory binds,
+// the host that it advertises, and, if it binds every interface, the host at which the node reaches it.
 func (c *directoryComparison) hostsOf(d *Directory) []string {
 	hosts := d.hosts()
 	if d.Host == "" {
@@ -129,9 +131,9 @@ func (c *directoryComparison) hostsOf(d *Directory) []string {
 	return hosts
 }
 
-// heartbeats finds a node whose heartbeats are too rare for a directory that forgets workers which are silent. Nodes
-// of kvferry's hear of that time and send theirs in time, whatever their file says, unless they take the directory for
-// LMCache's own controller.
+// heartbeats reports a node that sends heartbeats too rarely for a directory that drops silent workers. The directory
+// tells kvferry's nodes its timeout, and they send heartbeats in time whatever their file says, unless they take the
+// directory for LMCache's own controller.
 func (c *directoryComparison) heartbeats(d *Directory) {
 	s, beat := &c.node.Share, time.Duration(c.node.Machine.Directory.Beat)
 	within := d.Silence / protocol.HeartbeatsWithin
@@ -156,7 +158,7 @@ func (c *directoryComparison) heartbeats(d *Directory) {
 	}
 }
 
-// batches finds messages of the node that are too long for the directory.
+// batches reports messages of the node that are too long for the directory.
 func (c *directoryComparison) batches(d *Directory) {
 	own, most := &c.node.Machine.Directory, int(d.Tables.BatchHashes)
 	for _, b := range []struct {
@@ -170,7 +172,8 @@ func (c *directoryComparison) batches(d *Directory) {
 	}
 }
 
-// comparePair returns the ports that two directories bind on one host, and what they disagree on if they share a log.
+// comparePair returns problems about ports that two directories both bind on one host, and about values that must be
+// equal if the directories share a log.
 func comparePair(a, b *Directory) (problems []Problem) {
 	add := func(field string, value any, remedy string, args ...any) {
 		problems = append(problems, Problem{Code: Disagree, File: b.Name, Field: field, Value: fmt.Sprint(value),
@@ -210,7 +213,7 @@ func comparePair(a, b *Directory) (problems []Problem) {
 	return problems
 }
 
-// A directoryPort is what one of a directory's ports is for.
+// A directoryPort is the purpose of one of a directory's ports.
 type directoryPort string
 
 const (
@@ -231,8 +234,8 @@ func (m *MonitorPorts) port(as directoryPort) uint16 {
 	return 0
 }
 
-// takes reports whether an address may be this port of the directory. A name may be that of any host, and the system
-// may choose any port.
+// takes reports whether an address may be this port of the directory. A host name may refer to any host, and a port
+// that the system chooses may have any number.
 func (d *Directory) takes(at protocol.Endpoint, as directoryPort) bool {
 	if !d.mayBeAt(at.Host) {
 		return false
@@ -252,7 +255,8 @@ func (d *Directory) mayBeAt(host string) bool {
 	return !(protocol.Endpoint{Host: d.Host}).Numeric() || !(protocol.Endpoint{Host: host}).Numeric()
 }
 
-// binds returns what the directory has an endpoint for, on a host that has these names; empty if it does not bind it.
+// binds returns the purpose for which the directory binds an endpoint, on a host that has the given names. It returns
+// "" if the directory does not bind the endpoint.
 func (d *Directory) binds(at protocol.Endpoint, hosts []string) directoryPort {
 	if at.Port == 0 || !slices.Contains(hosts, at.Host) {
 		return ""
@@ -267,7 +271,7 @@ func (d *Directory) binds(at protocol.Endpoint, hosts []string) directoryPort {
 	return ""
 }
 
-// hosts are the names that the file has for the directory's host.
+// hosts returns the names that the file has for the directory's host.
 func (d *Directory) hosts() (all []string) {
 	for _, host := range []string{d.Host, d.Advertise} {
 		if host != "" && !slices.Contains(all, host) {
@@ -277,7 +281,8 @@ func (d *Directory) hosts() (all []string) {
 	return all
 }
 
-// listensAt renders where one kind of the directory's ports is. A directory that binds every interface is at host.
+// listensAt renders the addresses of one kind of the directory's ports. A directory that binds every interface is
+// rendered with the given host.
 func (d *Directory) listensAt(as directoryPort, host string) string {
 	if d.Host != "" {
 		host = d.Host
@@ -294,7 +299,7 @@ func (d *Directory) beats() bool {
 	return slices.ContainsFunc(d.Monitors, func(m MonitorPorts) bool { return m.Beats })
 }
 
-// Forgets says which workers the directory forgets.
+// Forgets describes the workers that the directory drops.
 func (d *Directory) Forgets() string {
 	switch {
 	case d.Silence == 0:

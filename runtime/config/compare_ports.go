@@ -4,7 +4,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// ranks compares how many ranks the lists of both ends serve.
+// ranks checks that the lists of both nodes serve the same number of ranks.
 func (c *comparison) ranks() {
 	if s, r := c.sender.Ranks(), c.receiver.Ranks(); s > 0 && s != r {
 		c.add(c.b.rankKey(), c.b.Ranks(), "%s lists %d in %s; rank n of the sender talks to rank n of the receiver", c.a.Name,
@@ -12,7 +12,7 @@ func (c *comparison) ranks() {
 	}
 }
 
-// rankKey is the first list that says how many ranks there are.
+// rankKey returns the first key whose list determines the number of ranks.
 func (c *Config) rankKey() string {
 	switch {
 	case len(c.InitPorts) > 0:
@@ -34,15 +34,16 @@ func (c *Config) rankKey() string {
 	}
 }
 
-// ComparePorts returns the ports that two nodes bind on one host, whatever their roles. Each problem names the file of b.
+// ComparePorts returns problems for the ports that two nodes both bind on one host, whatever their roles. Each problem
+// names the file of b.
 func ComparePorts(a, b *Config) []Problem {
 	c := comparison{a: a, b: b}
 	c.boundTwice()
 	return c.problems
 }
 
-// ports finds what both ends want on a host they share, and the proxy's port among the receiver's. That two hosts
-// are one under different names is not seen.
+// ports reports ports that both nodes bind on a host that they share, and a port of the proxy that is one of the
+// receiver's. It does not detect one host under two different names.
 func (c *comparison) ports() {
 	c.boundTwice()
 	proxy := c.sender.Proxy
@@ -61,7 +62,7 @@ func (c *comparison) ports() {
 	}
 }
 
-// boundTwice finds ports that both nodes bind on one host.
+// boundTwice reports ports that both nodes bind on one host.
 func (c *comparison) boundTwice() {
 	taken := map[protocol.Endpoint]listening{}
 	for _, l := range c.a.listens() {

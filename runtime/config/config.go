@@ -12,20 +12,20 @@ import (
 // A Role is the set of sides of a transfer that a node plays.
 type Role uint8
 
-// The sides, and both at once.
+// The roles: each side, and both sides at once.
 const (
-	Sender   Role = 1 << iota // the prefiller: puts chunks into receivers, or offers them for reading
-	Receiver                  // the decoder: serves what landed in its pages, or reads what it was offered
+	Sender   Role = 1 << iota // the prefill node: puts chunks into receivers, or offers them for reading
+	Receiver                  // the decode node: serves chunks that landed in its pages, or reads offered chunks
 	Both     = Sender | Receiver
 )
 
-// Sends says whether a node is a prefiller.
+// Sends reports whether the node is a prefill node.
 func (r Role) Sends() bool { return r&Sender != 0 }
 
-// Receives says whether a node is a decoder.
+// Receives reports whether the node is a decode node.
 func (r Role) Receives() bool { return r&Receiver != 0 }
 
-// String returns the role as pd_role has it.
+// String returns the role as the key pd_role writes it.
 func (r Role) String() string {
 	switch r {
 	case Sender:
@@ -39,19 +39,19 @@ func (r Role) String() string {
 	}
 }
 
-// A Channel says by which data planes bytes may move.
+// A Channel selects the data planes that may move the bytes of chunks.
 type Channel uint8
 
 // The channels.
 const (
-	ChannelAuto Channel = iota // shared memory where both nodes are on one host, else TCP; not with a pool on an NPU
+	ChannelAuto Channel = iota // shared memory if both nodes are on one host, else TCP; not for a pool on an NPU
 	ChannelSHM                 // shared memory only
 	ChannelTCP                 // TCP only
-	ChannelHCCL                // the NPUs' own links only
+	ChannelHCCL                // the links between NPUs only
 	ChannelNIXL                // libnixl only
 )
 
-// String returns the channel as transfer_channel has it.
+// String returns the channel as the key transfer_channel writes it.
 func (c Channel) String() string {
 	switch c {
 	case ChannelAuto:
@@ -69,66 +69,72 @@ func (c Channel) String() string {
 	}
 }
 
-// A Control says which transport carries control messages.
+// A Control selects the transport of control messages.
 type Control uint8
 
-// The control transports. Peers cannot tell them apart.
+// The control transports. A peer cannot distinguish them.
 const (
-	ControlZMQ    Control = iota // kvferry's own implementation of ZeroMQ's wire protocol
-	ControlLibZMQ                // libzmq, which bounds less of what an unknown connection takes
+	ControlZMQ    Control = iota // kvferry's own implementation of the ZeroMQ wire protocol
+	ControlLibZMQ                // libzmq, which has fewer limits on what an unknown connection may use
 )
 
-// A Config is the validated configuration of one node. It holds one process for each tensor-parallel
-// rank in mind: lists are indexed by rank. Every duration is positive, or zero where the key's
+// A Config is the validated configuration of one node. One Config covers all tensor-parallel ranks of the node, with
+// one process for each rank: lists are indexed by rank. Every duration is positive, or zero where the key's
 // documentation gives zero a meaning.
 type Config struct {
-	Name string // of the file, for messages
+	Name string // the name of the file, for messages
 
 	Role Role
-	// Channel is ChannelHCCL where the file has auto and Device is an NPU.
+	// Channel is ChannelHCCL if the file has auto and Device is an NPU.
 	Channel Channel
 
-	// PeerHost is the host that whoever receives, and a sender of pull mode, binds and advertises; another sender
-	// uses it to name itself and may leave it empty. Without brackets when it is an IPv6 address.
+	// PeerHost is the host that a receiver, or a sender in pull mode, binds and advertises. Any other sender uses
+	// PeerHost only to identify itself, and may leave it empty. An IPv6 address has no brackets.
 	PeerHost string
-	// InitPorts and AllocPorts are a receiver's handshake and allocation ports, by rank; of equal length.
-	// A sender of pull mode may have InitPorts, where it takes renewals, and never binds AllocPorts.
+	// InitPorts and AllocPorts are the handshake and allocation ports of a receiver, by rank. They have equal length.
+	// A sender in pull mode may have InitPorts, where it accepts lease renewals, and never binds AllocPorts.
 	InitPorts, AllocPorts []uint16
-	// Proxy is told by a sender when a request's last batch has ended; zero when the notification is skipped.
+	// Proxy is the address that a sender notifies when the last batch of a request has ended. It is zero if the
+	// notification is skipped.
 	Proxy protocol.Endpoint
 
-	ChunkTokens uint32 // tokens of a full chunk
-	// Layout is what a page holds: a full chunk, or with Layerwise one layer of it, or with Register a cell. It is zero
-	// where the file leaves it to the engine; see SetLayout.
+	ChunkTokens uint32 // number of tokens in a full chunk
+	// Layout describes the contents of a page: a full chunk, one layer of a chunk with Layerwise, or a cell with
+	// Register. It is zero if the file leaves the layout to the engine; see SetLayout.
 	Layout protocol.Layout
-	// BufferBytes is the size of the page pool: pd_buffer_size, rounded up to whole pages once
-	// Layout is known. Pages and PageBytes are zero before. Where the pool is host memory,
-	// pd_cpu_buffer_size goes before pd_buffer_size.
+	// BufferBytes is the size of the page pool: pd_buffer_size, rounded up to whole pages once Layout is known. If the
+	// pool is in host memory, pd_cpu_buffer_size overrides pd_buffer_size. Pages (a count) and PageBytes are zero
+	// before Layout is known.
 	BufferBytes, PageBytes uint64
 	Pages                  uint32
-	// StagingPages of them are what the fetches of a receiver of delayed pull read into: the whole pages of
-	// Pull.StagingBytes or Share.StagingBytes, or else an eighth of the pool, at least two. A batch of a fetch has up to
-	// half of them. With Share.NPU they are all NPUPages instead. Zero at every other node, and before Layout is known.
+	// StagingPages is the number of pool pages into which fetches read at a receiver with delayed pull: the whole
+	// pages of Pull.StagingBytes or Share.StagingBytes, or else an eighth of the pool, but at least two. A batch of a
+	// fetch uses at most half of them. With Share.NPU, the staging pages are all of NPUPages instead. StagingPages is
+	// zero at every other node, and before Layout is known.
 	StagingPages uint32
-	// ArenaPages lie behind them, with Share.Arena: the whole pages of Share.ArenaBytes. What peers read is copied there.
+	// ArenaPages is the number of pages behind the pool into which chunks are copied before peers read them, with
+	// Share.Arena: the whole pages of Share.ArenaBytes.
 	ArenaPages uint32
-	// NPUPages are those of the second pool of Share.NPU, in the NPU's memory: Share.NPUBytes, rounded up to whole pages.
+	// NPUPages is the number of pages of the second pool of Share.NPU, in the memory of the NPU: Share.NPUBytes,
+	// rounded up to whole pages.
 	NPUPages uint32
-	// Device is where the pool lies, unless Offload says otherwise (PoolDevice), and the NPU that serves it.
+	// Device is the memory that holds the pool, unless Offload overrides it (see PoolDevice), and the NPU that serves
+	// the pool.
 	Device Device
-	// Offload puts the pool of a sender of pull mode into the host's memory although Device is an NPU: its engine copies
-	// what it has computed from the NPU into pages of the host, and peers read it there.
+	// Offload places the pool of a sender in pull mode in host memory although Device is an NPU. The engine copies the
+	// computed chunks from the NPU into host pages, and peers read them there.
 	Offload          bool
 	maxPrefillTokens uint32
-	poolKey          string // that says the pool's size
-	allocTimeoutKey  string // that says Machine.AllocTimeout
+	poolKey          string // the key that sets the size of the pool
+	allocTimeoutKey  string // the key that sets Machine.AllocTimeout
 
-	// Machine is the part of the configuration of the node's machine that the file's keys set, field by field. The rest
-	// of it follows when the node opens: see package runtime.
+	// Machine holds the fields of the state machine's configuration that keys of the file set. Package runtime sets
+	// the other fields when it opens the node.
 	Machine rank.Config
-	// QueryPorts are where a receiver is asked what may be read back from it (Machine.Recalls), by rank; empty at a sender.
+	// QueryPorts are the ports where a receiver accepts queries about chunks that may be recalled from it
+	// (Machine.Recalls), by rank. They are empty at a sender.
 	QueryPorts []uint16
-	// DrainTimeout bounds a graceful close.
+	// DrainTimeout bounds the duration of a graceful close.
 	DrainTimeout time.Duration
 
 	Pull      Pull
@@ -139,8 +145,8 @@ type Config struct {
 	Bounds    Bounds
 	Limits    protocol.Limits
 	Control   Control
-	// Poll is for how long the node polls for what comes next after a message has left, before it sleeps; 0: it sleeps at
-	// once.
+	// Poll is how long the node polls for the next event after it has sent a message, before it sleeps. 0: it sleeps
+	// immediately.
 	Poll    time.Duration
 	Pool    Pool
 	Data    Data
@@ -150,63 +156,66 @@ type Config struct {
 	Gateway Gateway
 	Log     Log
 
-	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of
-	// Code Note.
+	// Notes are the settings that were accepted although they do not work here as they say, in the order of the file.
+	// All have Code Note.
 	Notes []Problem
 }
 
-// Link is how connections come to be.
+// Link has the parameters of connections and of name lookups.
 type Link struct {
-	// HandshakeTimeout is how long a connection of a peer may take to shake hands, MessageTimeout how long one of its
-	// messages may take to arrive.
+	// HandshakeTimeout is the time within which a connection of a peer must complete its handshake. MessageTimeout is
+	// the time within which one message of the connection must arrive.
 	HandshakeTimeout, MessageTimeout time.Duration
-	// NameTimeout bounds one lookup of a name. NameTTL is how long what it found is believed, NameNegativeTTL that it
-	// found nothing.
+	// NameTimeout bounds one lookup of a host name. NameTTL is how long a result is cached, and NameNegativeTTL is how
+	// long a failed lookup is cached.
 	NameTimeout, NameTTL, NameNegativeTTL time.Duration
-	// PeerNames lets peers say by name where they take words; otherwise they must give an address.
+	// PeerNames allows peers to give the address where they accept messages as a host name. Otherwise, peers must give
+	// a numeric address.
 	PeerNames bool
 }
 
-// Bounds are the sizes of tables of the driver, and those that bound more than one table of its machine. At each bound
-// something newer is refused, or waits.
+// Bounds has the sizes of the driver's tables, and the bounds that apply to more than one table of the state machine.
+// When a table is full, the newer entry is refused or waits.
 type Bounds struct {
-	Conns uint32 // connections, those without a handshake included
-	// Guests are connections of peers to this node, GuestsPerAddress those of one address, 0 chooses by the limit of open
-	// files. Strangers are those of one address that have not shaken hands.
+	Conns uint32 // connections, including connections without a completed handshake
+	// Guests is the maximum number of inbound connections to this node, and InboundPerAddress the maximum from one
+	// address; 0 derives it from the limit of open files. Strangers is the maximum from one address without a
+	// completed handshake.
 	Guests, InboundPerAddress, Strangers uint32
 
 	Commands uint32 // engine commands in progress
-	Mailbox  uint32 // inbound messages not yet stepped
+	Mailbox  uint32 // inbound messages that the state machine has not processed yet
 }
 
-// Pool is of what kind the memory of the pool is, where that is host memory.
+// Pool has the properties of the pool's memory, if the pool is in host memory.
 type Pool struct {
-	// Lock keeps the pages from being swapped out.
+	// Lock prevents the operating system from swapping the pages out.
 	Lock bool
-	// HugePages has the pages lie in huge pages of the host.
+	// HugePages allocates the pool in huge pages of the host.
 	HugePages bool
 }
 
-// Data is how the data planes run.
+// Data has the parameters of the data planes.
 type Data struct {
-	// CopyThreads is how many threads store into the pool; 0 lets the driver choose by the cores.
+	// CopyThreads is the number of threads that copy into the pool; 0 lets the driver choose by the number of cores.
 	CopyThreads uint32
-	// NonTemporalBytes is the size of a push from which on stores bypass the caches; 0 lets the driver choose.
+	// NonTemporalBytes is the size in bytes from which the copies of a push bypass the CPU caches; 0 lets the driver
+	// choose.
 	NonTemporalBytes uint64
-	// TCPStreams is how many streams carry one peer's transfers; 0 lets the driver choose.
+	// TCPStreams is the number of TCP streams that carry the transfers of one peer; 0 lets the driver choose.
 	TCPStreams uint32
-	// Overcommit takes the pools' memory when a page is first touched, and not when the node opens.
+	// Overcommit allocates the memory of the pools when a page is first touched, instead of when the node opens.
 	Overcommit bool
-	// TCPHost is where the TCP plane listens and what it advertises; PeerHost if the file has none.
+	// TCPHost is the host where the TCP plane listens, and which it advertises. It is PeerHost if the file has none.
 	TCPHost string
-	// TCPPorts are its ports by rank; empty lets the system choose.
+	// TCPPorts are the ports of the TCP plane, by rank; empty lets the system choose.
 	TCPPorts []uint16
-	// SHMDir is where the sockets lie over which shared-memory segments are passed; empty is the
-	// driver's choice below the system's run or temporary folder.
+	// SHMDir is the directory of the sockets over which shared-memory segments are passed. If it is empty, the driver
+	// chooses a directory below the system's run or temporary directory.
 	SHMDir string
 }
 
-// Log is what is logged, and how.
+// Log has the level and the format of log output.
 type Log struct {
 	Level slog.Level
 	JSON  bool

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// A DeviceKind says what kind of memory a pool is of.
+// A DeviceKind is the kind of memory that holds a pool.
 type DeviceKind uint8
 
 // The kinds of memory.
@@ -13,7 +13,7 @@ const (
 	DeviceNPU                   // memory of an Ascend NPU
 )
 
-// String returns the kind as pd_buffer_device has it.
+// String returns the kind as the key pd_buffer_device writes it.
 func (k DeviceKind) String() string {
 	switch k {
 	case DeviceCPU:
@@ -25,15 +25,15 @@ func (k DeviceKind) String() string {
 	}
 }
 
-// A Device is where the page pool lies, and which NPU serves it where one does.
+// A Device is the place of the page pool, with the NPU that serves the pool if there is one.
 type Device struct {
 	Kind DeviceKind
-	// Index is the NPU's number as AscendCL counts (ASCEND_RT_VISIBLE_DEVICES renumbers), the same for every rank, or
-	// negative, which gives each rank one of its own: see Of. A pool of host memory has no number.
+	// Index is the number of the NPU as AscendCL counts (ASCEND_RT_VISIBLE_DEVICES renumbers), which is the same for
+	// every rank. If it is negative, each rank has an NPU of its own: see Of. A pool in host memory has no number.
 	Index int
 }
 
-// String returns the device as pd_buffer_device has it.
+// String returns the device as the key pd_buffer_device writes it.
 func (d Device) String() string {
 	if d.Kind == DeviceCPU || d.Index < 0 {
 		return d.Kind.String()
@@ -41,11 +41,10 @@ func (d Device) String() string {
 	return fmt.Sprintf("%v:%d", d.Kind, d.Index)
 }
 
-// Of returns the number of the NPU that rank uses where visible of them are: for the pool itself, and for
-// transfer_channel hccl
-// out of host memory. Without a number it is the rank's, counted from the start again where a host has fewer, which is
-// the device
-// that LMCache-Ascend gives to a worker's engine. The result need not be visible where the file has a number.
+// Of returns the number of the NPU that a rank uses, for the pool itself or for transfer_channel hccl out of host
+// memory, on a host with the given number of visible NPUs. If the file has no number, the NPU's number is the rank,
+// counted from 0 again if the host has fewer NPUs. This is the device that LMCache-Ascend gives to a worker's engine.
+// If the file has a number, the returned NPU may not be visible.
 func (d Device) Of(rank, visible int) int {
 	switch {
 	case d.Kind == DeviceNPU && d.Index >= 0:

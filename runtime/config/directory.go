@@ -10,67 +10,70 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Directory is the validated configuration of one directory, which workers take for LMCache's controller.
+// A Directory is the validated configuration of one directory. To workers, a directory is LMCache's controller.
 type Directory struct {
-	Name string // of the file, for messages
+	Name string // the name of the file, for messages
 
-	Host      string          // where it binds; empty: on every interface
-	Advertise string          // the host of its heartbeat ports, as workers are told; empty: the driver chooses
+	Host      string          // host on which the directory listens; empty: every interface
+	Advertise string          // host of the heartbeat ports, as reported to workers; empty: the driver chooses
 	Monitors  []MonitorPorts  // at least one
-	Silence   time.Duration   // after which a worker is taken for dead; 0: none ever is
-	OnlyBeats bool            // that is of workers that send heartbeats; others are when they have no connection
-	Tables    DirectoryTables // what it knows at most
-	Shared    SharedLog       // by which several directories tell each other
+	Silence   time.Duration   // time without a message after which a worker is considered dead; 0: never
+	OnlyBeats bool            // Silence applies only to workers with heartbeats; others are dead without a connection
+	Tables    DirectoryTables // bounds of the tables
+	Shared    SharedLog       // the log over which several directories exchange their reports
 	Limits    protocol.Limits
-	Link      Link          // of it, HandshakeTimeout and MessageTimeout
-	Bounds    Bounds        // of it, those of guests, and Mailbox
-	Poll      time.Duration // as of Config
+	Link      Link          // only HandshakeTimeout and MessageTimeout are used
+	Bounds    Bounds        // only the bounds of inbound connections and Mailbox are used
+	Poll      time.Duration // as in Config
 	Log       Log
 
-	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of Code Note.
+	// Notes are the settings that were accepted although they do not work here as they say, in the order of the file.
+	// All have Code Note.
 	Notes []Problem
 }
 
-// MonitorPorts are the ports of one set of sockets for workers. 0 lets the system choose; Heartbeat may be left out.
+// MonitorPorts are the ports of one set of sockets for workers. Port 0 lets the system choose. The heartbeat port is
+// optional.
 type MonitorPorts struct {
 	Pull, Reply, Heartbeat uint16
-	Beats                  bool // there is a heartbeat port
+	Beats                  bool // the set has a heartbeat port
 }
 
-// SharedLog is where directories keep what they tell each other.
+// SharedLog is the log in which directories keep the reports that they exchange.
 type SharedLog struct {
-	At       protocol.Endpoint // of a Valkey or Redis server; without a host there is none
-	Stream   string            // its key there
+	At       protocol.Endpoint // address of a Valkey or Redis server; without a host there is no log
+	Stream   string            // key of the stream on the server
 	Password string
-	Bytes    uint64 // that it keeps
+	Bytes    uint64 // bound of the log's size in bytes
 
 	TLS           bool
-	CA, Cert, Key string // files for that; empty: none
+	CA, Cert, Key string // files for TLS; empty: none
 }
 
-// DirectoryTables bound what a directory knows. At each bound something newer is refused.
+// DirectoryTables has the bounds of a directory's tables. When a table is full, the newer entry is refused.
 type DirectoryTables struct {
 	Instances, Workers, WorkersOfOne uint32
-	Holders                          uint32 // locations of all workers
-	Chunks                           uint32 // of all locations
-	Prefix                           uint32 // hashes that one lookup looks at
-	Peers                            uint32 // in the answer of one
-	BatchHashes                      uint32 // of a full sync, and operations of a report
-	Syncs                            uint32 // full syncs at a time
+	Holders                          uint32 // chunk locations of all workers
+	Chunks                           uint32 // different chunks of all locations
+	Prefix                           uint32 // hashes that one lookup examines
+	Peers                            uint32 // peers in the reply to one lookup
+	BatchHashes                      uint32 // hashes in a batch of a full sync, and operations in a report
+	Syncs                            uint32 // full syncs in progress at the same time
 	SyncPatience                     time.Duration
-	Fade                             time.Duration // of what was told before operations were missing
+	// Fade is how long locations stay valid that were reported before a gap in the operations.
+	Fade time.Duration
 }
 
-// An Argument is a key's value that somebody gave beside file and environment, as an argument of a command.
+// An Argument is the value of a key that was given as a command's argument, and not in the file or the environment.
 type Argument struct {
 	Key, Value string
-	As         string // what problems call it, such as --ports
+	As         string // the name that problems use for the argument, such as --ports
 }
 
-// ParseDirectory reads the configuration of a directory, as Parse does that of a node: LMCache's keys for its
-// controller, and kvferry's own below extra_config.kvferry. Variables are called LMCACHE_CONTROLLER_ and a key in upper
-// case, so LMCACHE_CONTROLLER_CONTROLLER_HOST is LMCache's name for the host. A file may be empty. Arguments go before
-// both.
+// ParseDirectory reads the configuration of a directory in the same way as Parse reads that of a node: LMCache's keys
+// for its controller, and kvferry's own keys below extra_config.kvferry. The name of an environment variable is
+// LMCACHE_CONTROLLER_ and the key in upper case, so LMCACHE_CONTROLLER_CONTROLLER_HOST is LMCache's name for the host.
+// A file may be empty. Arguments override both the file and the environment.
 func ParseDirectory(name string, data []byte, env func(string) (string, bool), given ...Argument) (*Directory, error) {
 	if at := describesNode(data); at != nil {
 		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name, Line: at.Line, Column: at.Column, Field: at.Value,
@@ -88,7 +91,7 @@ func ParseDirectory(name string, data []byte, env func(string) (string, bool), g
 	return c, nil
 }
 
-// validateDirectory judges what its values mean together.
+// validateDirectory checks the values of a directory's file together.
 func (d *draft) validateDirectory() {
 	c := &d.directory
 	c.Limits = protocol.DefaultLimits()
@@ -107,7 +110,7 @@ func (d *draft) validateDirectory() {
 	d.half()
 }
 
-// half finds what says of the log what makes sense together only.
+// half reports keys of the shared log that require another key which is missing.
 func (d *draft) half() {
 	shared := &d.directory.Shared
 	_, isThere := d.found[ownPath(sharedLogKey)]
@@ -127,7 +130,7 @@ func (d *draft) half() {
 	}
 }
 
-// atMost lowers a value that nobody gave to another key's, and refuses one that somebody did.
+// atMost limits a value to the value of another key. A default is lowered, and a value that the user gave is refused.
 func (d *draft) atMost(name string, value *uint32, other string, most uint32) {
 	if s, given := d.found[ownPath(name)]; given && *value > most {
 		d.add(s.problem(Conflict, fmt.Sprintf("%s is %d; write no more", other, most)))
@@ -135,7 +138,7 @@ func (d *draft) atMost(name string, value *uint32, other string, most uint32) {
 	*value = min(*value, most)
 }
 
-// clashes finds ports that are bound twice.
+// clashes reports ports that would be bound twice.
 func (d *draft) clashes() {
 	seen := map[uint16]bool{}
 	for _, m := range d.directory.Monitors {
@@ -150,7 +153,7 @@ func (d *draft) clashes() {
 	}
 }
 
-// describesNode returns the key by which a file is one for a node, nil if there is none.
+// describesNode returns the key that marks a file as the file of a node, or nil if there is none.
 func describesNode(data []byte) *yaml.Node {
 	if root, problem := load("", data); problem == nil && root != nil {
 		return saysNode(root)
@@ -158,7 +161,7 @@ func describesNode(data []byte) *yaml.Node {
 	return nil
 }
 
-// saysNode returns the key at the top that says that a file is a node's, nil if there is none.
+// saysNode returns the key at the top level that marks a file as the file of a node, or nil if there is none.
 func saysNode(root *yaml.Node) *yaml.Node {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		for _, key := range []string{"enable_pd", "enable_p2p", "pd_role"} {

@@ -1,20 +1,23 @@
-// Package config reads the YAML that LMCache users already have and turns it into the validated
-// configuration of one kvferry node.
+// Package config reads the YAML configuration that LMCache users already have, and turns it into the validated
+// configuration of one kvferry node ([Parse]) or of one directory ([ParseDirectory]). [Compare] checks whether two
+// nodes can work with each other.
 //
-// A file has LMCache's keys at the top (pd_role, pd_peer_host, chunk_size, ...) and kvferry's own
-// below extra_config.kvferry, a place that LMCache hands through untouched, so one file can serve
-// both. [Parse] reads it; docs/configuration.md, generated from the same table that Parse uses, lists
-// every key.
+// A file has LMCache's keys at the top level (pd_role, pd_peer_host, chunk_size, ...) and kvferry's own keys below
+// extra_config.kvferry. LMCache passes extra_config through without reading it, so that one file can serve both
+// programs. docs/configuration.md lists every key; it is generated from the same table that Parse uses.
 //
 //	cfg, err := config.Parse("node.yaml", data, os.LookupEnv)
 //
-// Nothing is guessed and nothing is skipped in silence. A key that no LMCache has is refused, with
-// the nearest known name. A key that LMCache has and that does not concern this transfer is accepted
-// and ignored, by name. A key that asks for something this version cannot do is refused; at its off
-// value it is accepted. A key that works otherwise than it says, because this build has no such driver or
-// this role no use for it, is accepted with a note. All findings are reported at once, each with its line
-// and column, as an [*Error]; notes are in the [Config].
+// A caller may rely on two rules: Parse does not guess, and it does not skip a key silently. Parse refuses a key that
+// no LMCache release has, and names the nearest known key. It accepts and ignores a key that LMCache has and that does
+// not concern this transfer; these keys are listed by name. It refuses a key that requests a feature that this version
+// does not have, unless the key is set to its off value. It accepts a key that works differently here, because this
+// build has no such driver or the node's role does not use it, and adds a note. All problems are reported together as
+// an [*Error], each with its line and column. The notes are in the [Config].
 //
-// Units are converted once, here: durations become integer nanoseconds, percentages integer millionths or basis
-// points, sizes bytes. Machines never see a float.
+// Example: a file has pd_role: sendr in line 3 and no pd_peer_host. Parse returns an Error with two problems. The first
+// is rendered as "node.yaml:3:10: pd_role: "sendr": use sender or receiver", and the second reports the missing key.
+//
+// Units are converted once, in this package: durations become integer nanoseconds, percentages become integer
+// millionths or basis points, and sizes become bytes. State machines never receive a float.
 package config

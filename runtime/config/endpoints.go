@@ -4,46 +4,48 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Ranks is how many ranks the port lists serve; 0 for a sender without ports, which serves any.
+// Ranks returns the number of ranks that the port lists serve. It returns 0 for a sender without ports, which serves
+// any number of ranks.
 func (c *Config) Ranks() int {
-	// All lists that are given are equally long.
+	// All lists that are given have equal length.
 	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.QueryPorts), len(c.Data.TCPPorts),
 		len(c.Share.LookupPorts), len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts),
 		len(c.NIXL.Ports))
 }
 
-// InitEndpoint returns where rank's handshakes are served, or false if the lists do not reach it. Its text
-// is what peers are told.
+// InitEndpoint returns the address at which a rank accepts handshakes. It reports false if the lists have no entry for
+// the rank. Peers receive the address as text.
 func (c *Config) InitEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.InitPorts, rank)
 }
 
-// AllocEndpoint returns where rank's allocations are served, or false if the lists do not reach it.
+// AllocEndpoint returns the address at which a rank accepts allocation requests. It reports false if the lists have no
+// entry for the rank.
 func (c *Config) AllocEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.AllocPorts, rank)
 }
 
-// DoneEndpoint returns where a sender's rank is told that an offer was read, or false if it takes no
-// such word: in push mode, at a receiver, and where the list does not reach rank. Its text is what receivers are
-// told (sender_done_url), and in LMCache-Ascend also the sender's id.
+// DoneEndpoint returns the address at which a sender's rank is notified that an offer has been read. It reports false
+// if the rank accepts no such notification: in push mode, at a receiver, and if the list has no entry for the rank.
+// Receivers get the address as text (sender_done_url). In LMCache-Ascend, the text is also the sender's id.
 func (c *Config) DoneEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.Pull.DonePorts, rank)
 }
 
-// QueryEndpoint returns where a receiver's rank is asked what may be read back, or false if it takes no such question
-// or the list does not reach rank.
+// QueryEndpoint returns the address at which a receiver's rank accepts queries about chunks that may be recalled. It
+// reports false if the rank accepts no such query, or the list has no entry for the rank.
 func (c *Config) QueryEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.QueryPorts, rank)
 }
 
-// LookupEndpoint returns where a rank that shares is asked what it has, or false if it does not or the list does not
-// reach rank.
+// LookupEndpoint returns the address at which a sharing rank accepts lookups of its chunks. It reports false if the
+// node does not share, or the list has no entry for the rank.
 func (c *Config) LookupEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.Share.LookupPorts, rank)
 }
 
-// TCPEndpoint returns where rank's TCP plane listens. Port 0 lets the system choose; false means
-// that there is a list of ports and that it does not reach rank.
+// TCPEndpoint returns the address at which a rank's TCP plane listens. Port 0 lets the system choose. It reports false
+// if there is a list of ports that has no entry for the rank.
 func (c *Config) TCPEndpoint(rank int) (protocol.Endpoint, bool) {
 	if len(c.Data.TCPPorts) == 0 {
 		return protocol.Endpoint{Host: c.Data.TCPHost}, rank >= 0
@@ -58,17 +60,17 @@ func endpoint(host string, ports []uint16, rank int) (protocol.Endpoint, bool) {
 	return protocol.Endpoint{Host: host, Port: ports[rank]}, true
 }
 
-// A listening is one port that some rank of a node binds.
+// A listening is one port that a rank of a node binds.
 type listening struct {
 	at   protocol.Endpoint
 	rank int
-	key  string // that lists it
-	as   string // what to call it: the key, or what follows from it
-	on   string // what has the address: a host, or an NPU
+	key  string // the key that lists the port
+	as   string // the name of the port in messages: the key, or a port that is derived from the key
+	on   string // the owner of the address: a host, or an NPU
 }
 
-// listens are all ports that a node binds and that are not left to the system to choose, in the order of
-// its lists. Lists that its role or its mode has no use for are not bound.
+// listens returns all ports that a node binds, in the order of its lists, except for ports that the system chooses. A
+// node does not bind lists that its role or its mode does not use.
 func (c *Config) listens() (all []listening) {
 	add := func(host, key, as string, ports []uint16) {
 		for rank, port := range ports {
@@ -96,7 +98,7 @@ func (c *Config) listens() (all []listening) {
 	return append(all, c.listensOnNPUs()...)
 }
 
-// listensOnNPUs are the ports on NPUs whose addresses the file has.
+// listensOnNPUs returns the ports on the NPUs whose addresses the file has.
 func (c *Config) listensOnNPUs() (all []listening) {
 	for rank, ip := range c.HCCL.DeviceIPs {
 		l := listening{protocol.Endpoint{Host: ip.String(), Port: DevicePortDefault}, rank, deviceIPKey,

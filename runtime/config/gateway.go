@@ -4,28 +4,31 @@ import (
 	"time"
 )
 
-// Gateway is how a gateway to engines of vLLM that know nothing of kvferry runs (runtime/gateway), in a program that
-// opens one. Without register.engine_id and transfer_channel nixl none of it has an effect.
+// Gateway has the parameters of a gateway to vLLM engines that do not know kvferry (runtime/gateway), in a program that
+// opens a gateway. Without register.engine_id and transfer_channel nixl, the fields have no effect.
 type Gateway struct {
-	// Transports is what UCX may use, as its UCX_TLS has it: tcp or ^cma.
+	// Transports names the transport that UCX may use, in the form of UCX_TLS: tcp or ^cma.
 	Transports string
 	// Patience is how long a registration of an engine waits for its request.
 	Patience time.Duration
-	// SideTimeout is how long a side channel may take to answer; engines wait 5 s.
+	// SideTimeout is how long a side channel may take to reply. Engines wait 5 s for a reply.
 	SideTimeout time.Duration
-	// StallTimeout is the longest time in which no batch to an engine ends, before its agent is given up.
+	// StallTimeout is the longest time during which no batch to an engine may complete. After it, the gateway gives up
+	// the engine's agent.
 	StallTimeout time.Duration
-	// Engines bounds engines in each direction, each with an agent of 15 files; Asks our registrations with engines
-	// that are under way, Waiting those of engines here.
+	// Engines is the maximum number of engines in each direction; each has an agent with 15 open files. Asks is the
+	// maximum number of this gateway's registrations at engines that are in progress, and Waiting the maximum number
+	// of pending registrations of engines at this gateway.
 	Engines, Asks, Waiting uint32
-	// Agents bounds those that one engine may write to: one, and some of which registrations were taken back. Tries is
-	// how often an engine is asked who it is, and a registration of it put.
+	// Agents is the maximum number of agents to which one engine may write: the current agent, and agents some of
+	// whose registrations were revoked. Tries is how many times the gateway requests an engine's identity, and sends a
+	// registration to the engine.
 	Agents, Tries uint32
-	// Window is how many registrations one rank of an engine may have of us at a time.
+	// Window is the maximum number of registrations that this gateway has at one rank of an engine at the same time.
 	Window uint32
 }
 
-// gatewayKeys are kvferry's own for a gateway, below extra_config.kvferry like nodeKeys.
+// gatewayKeys are kvferry's own keys for a gateway, below extra_config.kvferry like nodeKeys.
 var gatewayKeys = []key{
 	{name: "gateway.transports", kind: oneOf(func(d *draft) *string { return &d.cfg.Gateway.Transports },
 		[]choice[string]{{"^cma", "^cma"}, {"tcp", "tcp"}}, 0, nil), def: "^cma",
@@ -54,7 +57,7 @@ var gatewayKeys = []key{
 		def: "256", doc: "registrations that one rank of an engine may have of us at a time"},
 }
 
-// validateGateway notes what is said to a gateway where there can be none.
+// validateGateway adds notes to the keys of a gateway on a node that cannot have one.
 func (d *draft) validateGateway() {
 	if c := &d.cfg; !c.Register.Enabled || c.Channel != ChannelNIXL {
 		d.forget(gatewayKeys, "gateway.", "there is no gateway without register.engine_id and transfer_channel: nixl")

@@ -9,72 +9,71 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// NPU is how the driver of Ascend NPUs is found.
+// NPU has the parameters of the driver of Ascend NPUs.
 type NPU struct {
-	// Library is the path of AscendCL; empty lets the driver look where CANN puts it.
+	// Library is the path of AscendCL. If it is empty, the driver searches where CANN installs it.
 	Library string
 }
 
-// HCCL is how the data plane between Ascend NPUs runs. Without transfer_channel hccl, none of it has an effect, and the
-// lists by rank
-// are empty.
+// HCCL has the parameters of the data plane between Ascend NPUs. Without transfer_channel hccl, the fields have no
+// effect and the lists by rank are empty.
 type HCCL struct {
-	// Library is the path of HCCL; empty lets the driver look where CANN puts it.
+	// Library is the path of HCCL. If it is empty, the driver searches where CANN installs it.
 	Library   string
 	Sequence  Sequence
 	Bootstrap Bootstrap
 
-	// ServerID names this host in rank tables: NPUs whose servers have one name are taken to be in one host. Empty leaves
-	// it to the driver.
+	// ServerID names this host in rank tables. HCCL treats NPUs with the same server name as NPUs of one host. If it
+	// is empty, the driver chooses.
 	ServerID string
-	// DeviceIPs are the RoCE addresses of the ranks' NPUs; empty leaves them to be found in /etc/hccn.conf.
+	// DeviceIPs are the RoCE addresses of the NPUs, by rank. If it is empty, the addresses are read from
+	// /etc/hccn.conf.
 	DeviceIPs []netip.Addr
-	// DevicePorts are the ports on those; empty is DevicePortDefault for every rank.
+	// DevicePorts are the ports at DeviceIPs, by rank. If it is empty, every rank uses DevicePortDefault.
 	DevicePorts []uint16
-	// Host is where the plane's own channel listens and what it advertises; PeerHost if the file has none.
+	// Host is the host where the plane's own channel listens, and which it advertises. It is PeerHost if the file has
+	// none.
 	Host string
-	// Ports are its ports by rank; empty lets the system choose.
+	// Ports are the ports of the plane's own channel, by rank; empty lets the system choose.
 	Ports []uint16
 
-	// RDMATimeout is the exponent of the time that a NIC gives one try, 4.096 us * 2^RDMATimeout, and RDMARetries how many
-	// tries follow the
-	// first. They bound how long a NIC goes on with what was aborted. The variables HCCL_RDMA_TIMEOUT and
-	// HCCL_RDMA_RETRY_CNT go before them.
+	// RDMATimeout is the exponent of the time that a NIC waits in one try, 4.096 us * 2^RDMATimeout. RDMARetries is
+	// the number of tries after the first one. Together they bound how long a NIC continues an aborted transfer. The
+	// environment variables HCCL_RDMA_TIMEOUT and HCCL_RDMA_RETRY_CNT override them.
 	RDMATimeout, RDMARetries uint32
-	// TrafficClass and ServiceLevel are those of RoCE; LeftToHCCL where the file has none.
+	// TrafficClass and ServiceLevel are the RoCE settings; LeftToHCCL if the file has none.
 	TrafficClass, ServiceLevel uint32
 
-	// TransferTimeout bounds one transfer; 0 lets the driver derive it from what RDMATimeout and RDMARetries give.
+	// TransferTimeout bounds one transfer; 0 lets the driver derive it from RDMATimeout and RDMARetries.
 	TransferTimeout time.Duration
 	// PrepareTimeout bounds each phase of connecting a communicator; the library takes whole seconds.
 	PrepareTimeout time.Duration
-	// RebuildTries is how many times in a row a communicator may fail to be rebuilt before its link is lost.
+	// RebuildTries is how many times in a row the rebuild of a communicator may fail before its link is lost.
 	RebuildTries uint32
-	// Window is how many batches of one link are in flight, Descriptors how many pages or runs of pages a batch has at
-	// most, where the
-	// library does not take fewer, and Links how many communicators a node has at most.
+	// Window is the maximum number of batches of one link in flight. Descriptors is the maximum number of pages or
+	// runs of pages in a batch, if the library does not take fewer. Links is the maximum number of communicators of a
+	// node.
 	Window, Descriptors, Links uint32
 }
 
-// LeftToHCCL as a traffic class or service level leaves it to HCCL: to HCCL_RDMA_TC and HCCL_RDMA_SL, and to its
-// defaults without them. It is the value
-// that the library itself takes for "not set".
+// LeftToHCCL as a traffic class or service level leaves the choice to HCCL, which uses HCCL_RDMA_TC and HCCL_RDMA_SL,
+// or its own defaults. HCCL itself uses this value for "not set".
 const LeftToHCCL = math.MaxUint32
 
-// DevicePortDefault is where HCCL listens on an NPU if nobody says.
+// DevicePortDefault is the port on which HCCL listens on an NPU if no port is configured.
 const DevicePortDefault = 16666
 
-// A Sequence is one of HCCL's two ways to give one-sided access to memory.
+// A Sequence is one of the two ways in which HCCL gives one-sided access to memory.
 type Sequence uint8
 
 // The sequences.
 const (
-	SequenceAuto     Sequence = iota // global where the library has it, else exchange
+	SequenceAuto     Sequence = iota // SequenceGlobal if the library supports it, else SequenceExchange
 	SequenceGlobal                   // memory registered once and bound to communicators
 	SequenceExchange                 // memory registered with each communicator, descriptors exchanged, access enabled
 )
 
-// String returns the sequence as hccl.sequence has it.
+// String returns the sequence as the key hccl.sequence writes it.
 func (s Sequence) String() string {
 	switch s {
 	case SequenceAuto:
@@ -88,16 +87,16 @@ func (s Sequence) String() string {
 	}
 }
 
-// A Bootstrap is how the two ends of a communicator learn of each other.
+// A Bootstrap is how the two ends of a communicator exchange their addresses.
 type Bootstrap uint8
 
 // The bootstraps.
 const (
 	BootstrapRankTable Bootstrap = iota // both ends write the same table
-	BootstrapRootInfo                   // one end makes a root info and the other is told it; SequenceExchange only
+	BootstrapRootInfo                   // one end creates a root info and sends it to the other end; SequenceExchange only
 )
 
-// String returns the bootstrap as hccl.bootstrap has it.
+// String returns the bootstrap as the key hccl.bootstrap writes it.
 func (b Bootstrap) String() string {
 	switch b {
 	case BootstrapRankTable:
@@ -109,12 +108,12 @@ func (b Bootstrap) String() string {
 	}
 }
 
-// NeedsNPU reports whether the node cannot run without an Ascend NPU and its libraries: its pool lies there, or its
-// bytes are moved by one.
+// NeedsNPU reports whether the node requires an Ascend NPU and its libraries, because the NPU holds the pool or moves
+// the bytes.
 func (c *Config) NeedsNPU() bool { return c.Device.Kind == DeviceNPU || c.Channel == ChannelHCCL }
 
-// HCCLEndpoint returns where the channel of rank's HCCL plane listens. Port 0 lets the system choose; false means that
-// there is a list of ports and that it does not reach rank.
+// HCCLEndpoint returns the address at which the channel of a rank's HCCL plane listens. Port 0 lets the system choose.
+// It reports false if there is a list of ports that has no entry for the rank.
 func (c *Config) HCCLEndpoint(rank int) (protocol.Endpoint, bool) {
 	if len(c.HCCL.Ports) == 0 {
 		return protocol.Endpoint{Host: c.HCCL.Host}, rank >= 0
@@ -122,9 +121,8 @@ func (c *Config) HCCLEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.HCCL.Host, c.HCCL.Ports, rank)
 }
 
-// DeviceIP returns the RoCE address of rank's NPU, the zero Addr where it is to be found in /etc/hccn.conf. False means
-// that
-// there is a list of addresses and that it does not reach rank.
+// DeviceIP returns the RoCE address of a rank's NPU, or the zero Addr if the address is to be read from /etc/hccn.conf.
+// It reports false if there is a list of addresses that has no entry for the rank.
 func (c *Config) DeviceIP(rank int) (netip.Addr, bool) {
 	if ips := c.HCCL.DeviceIPs; len(ips) > 0 && (rank < 0 || rank >= len(ips)) {
 		return netip.Addr{}, false
@@ -134,8 +132,8 @@ func (c *Config) DeviceIP(rank int) (netip.Addr, bool) {
 	return netip.Addr{}, rank >= 0
 }
 
-// DevicePort returns the port that HCCL uses on rank's NPU, or false if there is a list of ports that does not reach
-// rank.
+// DevicePort returns the port that HCCL uses on a rank's NPU. It reports false if there is a list of ports that has no
+// entry for the rank.
 func (c *Config) DevicePort(rank int) (uint16, bool) {
 	if len(c.HCCL.DevicePorts) == 0 {
 		return DevicePortDefault, rank >= 0

@@ -5,27 +5,28 @@ import (
 	"strings"
 )
 
-// A key is one row of the table from which files are read, defaults are set and
-// docs/configuration.md is written.
+// A key is one row of the table of keys. Parse reads files and sets defaults by this table, and docs/configuration.md
+// is generated from it.
 type key struct {
-	name    string   // at the top of the file; for our own keys, below extra_config.kvferry
+	name    string   // the key at the top level of the file; for kvferry's own keys, below extra_config.kvferry
 	aliases []string // older names that LMCache still reads
 	kind    kind
-	// def is the default as one would write it, read like any other value. It is "" for a key without a default, and for one
-	// that sets a field of the machine's configuration whose default is the machine's (see standard).
+	// def is the default as a user would write it; it is parsed like any other value. It is empty for a key without a
+	// default, and for a key that sets a field of the state machine's configuration, whose default the state machine
+	// defines (see standard).
 	def string
-	// follows: the default depends on other keys, as doc says.
+	// follows means that the default depends on other keys, as doc describes.
 	follows bool
-	// role is who reads the key, and whether it must be given; for LMCache's keys only.
+	// role names the roles that read the key, and says whether the key is required. Only LMCache's keys have it.
 	role string
 	doc  string // one sentence, Markdown, without a full stop
-	// secret: no message shows its value.
+	// secret means that messages never show the value.
 	secret bool
-	// idle is the note on a key that is read and has no effect; "" for the others.
+	// idle is the note for a key that is read but has no effect; it is empty for the other keys.
 	idle string
 }
 
-// standard returns the default as one would write it in a file; "" if the key has none.
+// standard returns the default as a user would write it in a file, or "" if the key has none.
 func (k *key) standard() string {
 	if k.def != "" || k.follows || k.kind.show == nil {
 		return k.def
@@ -33,25 +34,25 @@ func (k *key) standard() string {
 	return k.kind.show(unsaid)
 }
 
-// unsaid is the draft of a file that says nothing.
+// unsaid is the draft of an empty file.
 var unsaid = newDraft(nil)
 
 const ownPrefix = "extra_config.kvferry."
 
-// ownPath returns the whole path of one of our own keys.
+// ownPath returns the full path of one of kvferry's own keys.
 func ownPath(name string) string { return ownPrefix + name }
 
-// A schema is the keys of one kind of file.
+// A schema is the set of keys of one kind of file.
 type schema struct {
-	top      []key    // at the top, those whose values are read
-	own      []key    // kvferry's, below extra_config.kvferry
-	extra    []key    // below extra_config; their names say so
-	others   []string // at the top, those that are somebody else's
-	variable string   // what names of variables begin with that override the file
-	whose    string   // whose keys those at the top are
+	top      []key    // keys at the top level whose values are read
+	own      []key    // kvferry's own keys, below extra_config.kvferry
+	extra    []key    // other keys below extra_config; their names include the path
+	others   []string // keys at the top level that are accepted and ignored
+	variable string   // prefix of the environment variables that override the file
+	whose    string   // the program that defines the keys at the top level, for messages
 }
 
-// nodeSchema is that of a rank.
+// nodeSchema is the schema of a node's file.
 var nodeSchema = schema{
 	top:    slices.Concat(lmcacheKeys, shareKeys, laterKeys),
 	own:    slices.Concat(nodeKeys, layerwiseKeys, registerKeys, shareOwnKeys, npuKeys, nixlKeys, gatewayKeys),
@@ -59,7 +60,7 @@ var nodeSchema = schema{
 	others: slices.Concat(ignoredKeys, strayKeys), variable: "LMCACHE_", whose: "LMCache",
 }
 
-// find returns a key of the schema by the name that it has in a draft's found.
+// find returns the key with the given name, as the name appears in a draft's found map.
 func (s *schema) find(name string) *key {
 	if k := find(s.top, name); k != nil {
 		return k
@@ -70,7 +71,7 @@ func (s *schema) find(name string) *key {
 	return find(s.own, strings.TrimPrefix(name, ownPrefix))
 }
 
-// isGroup reports whether path is a mapping of our own keys, such as layout.
+// isGroup reports whether path is a mapping of kvferry's own keys, such as layout.
 func (s *schema) isGroup(path string) bool {
 	return slices.ContainsFunc(s.own, func(k key) bool { return strings.HasPrefix(k.name, path+".") })
 }

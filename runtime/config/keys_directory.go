@@ -23,7 +23,7 @@ const (
 	logKeyKey         = "directory.log_key"
 )
 
-// controllerKeys are LMCache's for its controller.
+// controllerKeys are LMCache's keys for its controller.
 var controllerKeys = []key{
 	{name: controllerHostKey, kind: kind{takes: "host, or `0.0.0.0`, `::` or `*` for every interface", read: readBindHost},
 		def: "127.0.0.1",
@@ -44,7 +44,7 @@ var controllerKeys = []key{
 		doc: "of LMCache's HTTP interface", idle: "a directory has no HTTP interface, and nothing is served at this port"},
 }
 
-// directoryKeys are kvferry's own for a directory.
+// directoryKeys are kvferry's own keys for a directory.
 var directoryKeys = []key{
 	{name: "directory.advertise_host", kind: host(func(d *draft) *string { return &d.directory.Advertise }),
 		doc: "under which workers reach its heartbeat ports; `controller_host` if unset, and where that is every " +
@@ -101,7 +101,7 @@ var directoryKeys = []key{
 		doc: "the most chunks of a lookup; one of more is refused"},
 }
 
-// sharedKeys are those of nodes that a directory has as well.
+// sharedKeys are the keys of nodes that a directory has as well.
 var sharedKeys = []string{"limits.message_bytes", "link.handshake_timeout", "link.message_timeout", "tables.guests", "poll.us",
 	"tables.guests_per_address", "tables.strangers", "tables.mailbox", "log.level", "log.format"}
 
@@ -110,7 +110,7 @@ var directorySchema = schema{
 	whose: "LMCache's controller",
 }
 
-// shared are rows of another table, by their names.
+// shared returns the rows of another table with the given names.
 func shared(keys []key, names []string) (rows []key) {
 	for _, name := range names {
 		rows = append(rows, *find(keys, name))
@@ -124,7 +124,7 @@ func readBindHost(d *draft, n *yaml.Node) (Code, string) {
 		return Type, "write one host"
 	}
 	if addr, err := netip.ParseAddr(unbracketed(s)); s == "" || s == "*" || err == nil && addr.IsUnspecified() {
-		d.directory.Host = "" // Every interface, of both kinds of addresses.
+		d.directory.Host = "" // every interface, for IPv4 and IPv6
 		return ok, ""
 	}
 	name, remedy := reachableHost(s)
@@ -141,7 +141,7 @@ func readSharedLog(d *draft, n *yaml.Node) (Code, string) {
 	return code, remedy
 }
 
-// word reads a text of this machine's, which is nobody's to judge.
+// word returns a kind that reads a text which only this machine uses, so that any text is accepted.
 func word(field func(*draft) *string) kind {
 	return kind{takes: "text", read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
@@ -178,21 +178,21 @@ func readHealthCheck(d *draft, n *yaml.Node) (Code, string) {
 	return ok, ""
 }
 
-// A healthCheck is which workers are forgotten.
+// A healthCheck selects the workers that a directory drops.
 type healthCheck uint8
 
 const (
-	checkAuto healthCheck = iota // each by what it does: see the key
+	checkAuto healthCheck = iota // depends on what each worker does: see the documentation of the key
 	checkNone
-	checkAll // that are silent
+	checkAll // every silent worker
 )
 
 const healthAuto = "auto"
 
-// monitorsMost is the most sets of sockets of one directory.
+// monitorsMost is the maximum number of socket sets of one directory.
 const monitorsMost = 16
 
-// readMonitors reads the ports of one set of sockets, or a list of such. LMCache takes JSON as well.
+// readMonitors reads the ports of one set of sockets, or of a list of sets. JSON is accepted, as in LMCache.
 func readMonitors(d *draft, n *yaml.Node) (Code, string) {
 	const remedy = "write the ports: {pull: 8300, reply: 8400}, with heartbeat: 8500 if workers are to send heartbeats, " +
 		"or a list of such"
@@ -235,7 +235,7 @@ func readMonitor(set *yaml.Node) (m MonitorPorts, code Code, remedy string) {
 			return m, Range, "the ports are called pull, reply and heartbeat; there is none called " + shorten(name)
 		case given[name]:
 			return m, Duplicate, name + " is given twice; keep one"
-		case isNull(set.Content[i+1]) && name == "heartbeat": // As LMCache's None.
+		case isNull(set.Content[i+1]) && name == "heartbeat": // Null means not given, as None does in LMCache.
 			continue
 		}
 		given[name] = true

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Who reads a key, as documentation says it.
+// The roles that read a key, as the documentation names them.
 const (
 	byBoth         = "both"
 	bySender       = "sender"
@@ -19,7 +19,7 @@ const (
 	receiverPulled = "receiver and pull sender, required"
 )
 
-// lmcacheKeys are LMCache's keys that this transfer obeys.
+// lmcacheKeys are LMCache's keys that have an effect on this transfer.
 var lmcacheKeys = []key{
 	{name: "enable_pd", aliases: []string{"enable_xpyd"}, role: bothMust,
 		kind: boolean(func(d *draft) *bool { return &d.enablePD }),

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// npuKeys are kvferry's own for Ascend NPUs, below extra_config.kvferry like nodeKeys.
+// npuKeys are kvferry's own keys for Ascend NPUs, below extra_config.kvferry like nodeKeys.
 var npuKeys = []key{
 	{name: "npu.library", kind: path(libraryLenMax, func(d *draft) *string { return &d.cfg.NPU.Library }),
 		doc: "AscendCL, where it does not lie as CANN puts it; the variable `KVFERRY_ASCENDCL`, or else looked for, if " +
@@ -61,10 +61,10 @@ var npuKeys = []key{
 		doc: "peers at a time, each with a communicator and a stream"},
 }
 
-// libraryLenMax is far above any path that an installer chooses.
+// libraryLenMax bounds the length of a path. It is much longer than any path that an installer chooses.
 const libraryLenMax = 1024
 
-// The keys of what a rank has to itself on an NPU.
+// The keys of values that each rank needs for itself on an NPU.
 var (
 	hcclPortKey   = ownPath("hccl.port")
 	deviceIPKey   = ownPath("hccl.device_ip")

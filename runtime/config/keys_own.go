@@ -8,20 +8,21 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// connsMost is the most connections that the control transport has at a time. How many there are in fact, the limit of
-// open files decides when a node opens.
+// connsMost is the maximum number of connections of the control transport. The limit of open files determines the
+// actual number when a node opens.
 const connsMost = 1 << 15
 
-// overcommitKey says when memory of this process is taken.
+// overcommitKey selects when the memory of the pools is allocated.
 const overcommitKey = "data.overcommit"
 
-// lockKey says whether the pages are locked, hugeKey whether they lie in huge pages.
+// lockKey selects whether the pages are locked in memory, and hugeKey whether they are in huge pages.
 const (
 	lockKey = "pool.lock"
 	hugeKey = "pool.huge_pages"
 )
 
-// nodeKeys are kvferry's own for every node, below extra_config.kvferry. A dot stands for one more mapping.
+// nodeKeys are kvferry's own keys for every node, below extra_config.kvferry. A dot in a name stands for a nested
+// mapping.
 var nodeKeys = []key{
 	{name: "layout.num_layers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.layers }),
 		doc: "layers of the model"},

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// The keys of sharing between peers, and of the controller that knows who has what.
+// The keys of sharing between peers, and of the controller that locates chunks.
 const (
 	p2pKey          = "enable_p2p"
 	p2pHostKey      = "p2p_host"
@@ -36,7 +36,7 @@ const (
 	syncGetKey      = extraPrefix + "p2p_sync_get_timeout_s"
 )
 
-// shareKeys are LMCache's keys of peer-to-peer sharing, and of its controller as a worker knows it.
+// shareKeys are LMCache's keys of peer-to-peer sharing, and the keys with which a worker finds LMCache's controller.
 var shareKeys = []key{
 	{name: p2pKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Enabled }), def: "false",
 		doc: "peers read what this node has, and it reads what they have; with `enable_pd` only where `pd_role` is `both`"},
@@ -86,10 +86,10 @@ var shareKeys = []key{
 		doc: "the page pool of a node that shares and has no `pd_buffer_size`"},
 }
 
-// leastTTL is how long a lease for peers stands at the least: LMCache-Ascend's requesters refuse shorter ones.
+// leastTTL is the shortest lease for peers, because requesters of LMCache-Ascend refuse shorter ones.
 const leastTTL = 16 * time.Second
 
-// extraKeys are LMCache's keys of sharing that stand below extra_config.
+// extraKeys are LMCache's keys of sharing that are below extra_config.
 var extraKeys = []key{
 	{name: extraTTLKey, follows: true,
 		kind: duration(leastTTL, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.ShareTTL }),
@@ -144,7 +144,7 @@ var extraKeys = []key{
 		idle: "no effect: extra_config.kvferry.lease_guard is what a reader leaves", doc: "no effect: see `lease_guard`"},
 }
 
-// shareOwnKeys are kvferry's own for a node that shares.
+// shareOwnKeys are kvferry's own keys for a node that shares.
 var shareOwnKeys = []key{
 	{name: vanillaKey, kind: boolean(func(d *draft) *bool { return &d.cfg.Share.Vanilla }), def: "false",
 		doc: "controllers are LMCache's own: nothing is sent that they do not know, and what they missed is told in full"},
@@ -156,10 +156,10 @@ var shareOwnKeys = []key{
 		doc: "the most of the pool that peers read at a time, a page as often as it is lent"},
 }
 
-// controllersMost is how many a node tells and asks.
+// controllersMost is the maximum number of controllers of one node.
 const controllersMost = 64
 
-// endpoints reads one host:port, or a list.
+// endpoints returns a kind that reads one host:port, or a list.
 func endpoints(field func(*draft) *[]protocol.Endpoint) kind {
 	return kind{takes: "host:port, or a list", read: func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
@@ -182,6 +182,8 @@ func endpoints(field func(*draft) *[]protocol.Endpoint) kind {
 	}}
 }
 
+// parseEndpoint parses host:port. It returns a remedy if the text is no endpoint, or if its host does not name a single
+// host.
 func parseEndpoint(n *yaml.Node) (protocol.Endpoint, Code, string) {
 	s, isScalar := scalar(n)
 	if !isScalar {
@@ -189,7 +191,7 @@ func parseEndpoint(n *yaml.Node) (protocol.Endpoint, Code, string) {
 	}
 	at, err := protocol.ParseEndpoint(s)
 	if bad := (*protocol.EndpointError)(nil); errors.As(err, &bad) {
-		return at, Range, bad.Remedy // Without the text, in front of which may stand a password.
+		return at, Range, bad.Remedy // without the text, which may contain a password
 	}
 	name, remedy := reachableHost(at.Host)
 	if remedy != "" {
@@ -199,7 +201,7 @@ func parseEndpoint(n *yaml.Node) (protocol.Endpoint, Code, string) {
 	return at, ok, ""
 }
 
-// readLocalSize reads GiB, as LMCache writes them.
+// readLocalSize reads a size in GiB, which is the unit that LMCache uses.
 func readLocalSize(d *draft, n *yaml.Node) (Code, string) {
 	s, remedy := bare(n)
 	if remedy != "" {

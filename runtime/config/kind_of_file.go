@@ -7,12 +7,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// IsDirectory reports whether a file is a directory's rather than a node's, by its keys: more of them are keys that
-// only a directory has than keys that only a node has. It reports false for a file without such keys, of which a node
-// may have the rest from variables, and for one that is not YAML.
+// IsDirectory reports whether a file is for a directory rather than for a node, by its keys: more of the keys belong
+// only to a directory than belong only to a node. It reports false for a file without such keys, because a node may get
+// the other keys from environment variables, and for a file that is not YAML.
 //
-// Example: a file with controller_monitor_ports alone is a directory's, and one with pd_role beside it a node's, which
-// Parse then refuses with the name of the key that is out of place.
+// Example: a file that has only controller_monitor_ports is for a directory. If the file also has pd_role, it is for a
+// node, and Parse refuses the file with the name of the misplaced key.
 func IsDirectory(data []byte) bool {
 	if len(data) > fileBytesMax {
 		return false
@@ -34,7 +34,7 @@ func IsDirectory(data []byte) bool {
 	return directory > node
 }
 
-// eachKey calls visit for each key at the top of a file, and for each of kvferry's own by its path, such as
+// eachKey calls visit for each key at the top level of a file, and for each of kvferry's own keys by its path, such as
 // directory.workers.
 func eachKey(m *yaml.Node, prefix string, visit func(top bool, name string)) {
 	for i := 0; i+1 < len(m.Content); i += 2 {
@@ -57,7 +57,7 @@ func eachKey(m *yaml.Node, prefix string, visit func(top bool, name string)) {
 	}
 }
 
-// has reports whether a file of this schema may have a key, at the top or among kvferry's own.
+// has reports whether a file of this schema may have the key, at the top level or among kvferry's own keys.
 func (s *schema) has(top bool, name string) bool {
 	if !top {
 		return find(s.own, name) != nil

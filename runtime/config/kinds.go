@@ -14,16 +14,16 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 )
 
-// A kind is a type of value that a key can take: how documentation names it, how it is read into a draft, and how a
-// draft's value is written in a file. read returns the code 0, or what is wrong and what to write instead. show returns
-// "" for a value that stands for none; it may be nil.
+// A kind is the type of a key's value: its name in the documentation, how it is read into a draft, and how the draft's
+// value is written in a file. read returns code 0, or the code of a problem and its remedy. show returns "" for a value
+// that means "not set"; show may be nil.
 type kind struct {
 	takes string
 	read  func(*draft, *yaml.Node) (Code, string)
 	show  func(*draft) string
 }
 
-// of returns the kind of a field: values are read into it, and shown as text writes them.
+// of returns the kind k for a field of the draft. Values are read into the field and rendered by text.
 func of[T comparable](k kind, field func(*draft) *T, text func(T) string) kind {
 	k.show = func(d *draft) string {
 		var none T
@@ -42,8 +42,8 @@ func scalar(n *yaml.Node) (string, bool) {
 	return n.Value, n.Kind == yaml.ScalarNode
 }
 
-// bare returns the text of a scalar that was written without quotes. Quotes make a text of what
-// follows, and to Python the text "false" is true.
+// bare returns the text of a scalar that was written without quotes, or a remedy. A quoted value is a text: to Python,
+// the text "false" is true.
 func bare(n *yaml.Node) (text, remedy string) {
 	s, isScalar := scalar(n)
 	switch {
@@ -55,7 +55,8 @@ func bare(n *yaml.Node) (text, remedy string) {
 	return s, ""
 }
 
-// parsed makes a kind of a parser for one unquoted scalar and a bound on what it returned.
+// parsed returns a kind that reads one unquoted scalar with a parser. check returns a remedy if the parsed value is out
+// of bounds.
 func parsed[T any](takes string, parse func(string) (T, error), check func(T) string, set func(*draft, T)) kind {
 	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, remedy := bare(n)
@@ -78,18 +79,18 @@ func boolean(field func(*draft) *bool) kind {
 	return parsed("true or false", parseBool, func(bool) string { return "" }, func(d *draft, v bool) { *field(d) = v })
 }
 
-// integer reads a whole number. T has room for all of them up to high.
+// integer returns a kind that reads a whole number. T must be able to hold every number up to high.
 func integer[T int | uint16 | uint32](low, high uint32, field func(*draft) *T) kind {
 	return of(whole(low, high, func(d *draft, v uint64) { *field(d) = T(v) }), field,
 		func(v T) string { return fmt.Sprint(v) })
 }
 
-// microseconds reads a whole number of them.
+// microseconds returns a kind that reads a whole number of microseconds.
 func microseconds(low, high uint32, field func(*draft) *time.Duration) kind {
 	return whole(low, high, func(d *draft, v uint64) { *field(d) = time.Duration(v) * time.Microsecond })
 }
 
-// milliseconds likewise.
+// milliseconds returns a kind that reads a whole number of milliseconds.
 func milliseconds(low, high uint32, field func(*draft) *effects.Duration) kind {
 	return of(whole(low, high, func(d *draft, v uint64) { *field(d) = effects.Duration(v) * effects.Millisecond }), field,
 		func(v effects.Duration) string { return fmt.Sprint(int64(v / effects.Millisecond)) })
@@ -100,7 +101,8 @@ func whole(low, high uint32, set func(*draft, uint64)) kind {
 	return parsed(span, parseUint, within(uint64(low), uint64(high), "write "+span), set)
 }
 
-// size reads bytes. A quoted text is as good as a bare one: LMCache reads none of its units anyway.
+// size returns a kind that reads a number of bytes. A quoted text is accepted as well, because LMCache does not read
+// units anyway.
 func size[T uint32 | uint64](low, high uint64, field func(*draft) *T) kind {
 	span := formatSize(low) + " to " + formatSize(high)
 	return of(unquoted(parsed(span, parseSize, within(low, high, "write "+span),
@@ -114,7 +116,7 @@ func duration[T time.Duration | effects.Duration](low, high time.Duration, field
 		func(v T) string { return formatSeconds(effects.Duration(v)) })
 }
 
-// wholePercent is a percentage without decimals.
+// wholePercent returns a kind that reads a percentage without decimals.
 func wholePercent(low uint32, field func(*draft) *uint32) kind {
 	const ppmOfOne = 10_000
 	span := fmt.Sprintf("%d to 100", low)
@@ -128,7 +130,7 @@ func wholePercent(low uint32, field func(*draft) *uint32) kind {
 		func(d *draft, v uint32) { *field(d) = v / ppmOfOne })), field, func(v uint32) string { return fmt.Sprint(v) })
 }
 
-// reserve is a percentage below 100 that is kept in millionths; none is rank.ReserveNone.
+// reserve returns a kind that reads a percentage below 100 and stores millionths. 0 is stored as rank.ReserveNone.
 func reserve(field func(*draft) *uint32) kind {
 	return of(unquoted(parsed("0 to below 100 %, up to four decimals", parsePercent,
 		within(uint32(0), 999_999, "write 0 to 99.9999: of a pool that is all reserve nothing could ever be offered"),
@@ -139,7 +141,7 @@ func reserve(field func(*draft) *uint32) kind {
 		})), field, formatPercent)
 }
 
-// unquoted lets k read quoted scalars too.
+// unquoted returns the kind k, extended to quoted scalars.
 func unquoted(k kind) kind {
 	return kind{takes: k.takes, read: func(d *draft, n *yaml.Node) (Code, string) {
 		plain := *n
@@ -148,6 +150,7 @@ func unquoted(k kind) kind {
 	}}
 }
 
+// within returns a check that returns the remedy for values outside of low to high.
 func within[T uint32 | uint64 | time.Duration](low, high T, remedy string) func(T) string {
 	return func(v T) string {
 		if v < low || v > high {
@@ -157,14 +160,15 @@ func within[T uint32 | uint64 | time.Duration](low, high T, remedy string) func(
 	}
 }
 
-// A choice is one word that a key takes, and what it means.
+// A choice is one word that a key accepts, with its meaning.
 type choice[T any] struct {
 	word string
 	is   T
 }
 
-// oneOf reads one of some words. For words that LMCache knows and this build does not, elsewhere returns
-// why: they are refused, or noted and leave the field at its zero value, as code says. It may be nil.
+// oneOf returns a kind that reads one of several words. For a word that LMCache knows and this build does not support,
+// elsewhere returns the reason. Depending on code, such a word is refused, or is accepted with a note and leaves the
+// field at its zero value. elsewhere may be nil.
 func oneOf[T any](field func(*draft) *T, choices []choice[T], code Code, elsewhere func(word string) string) kind {
 	words := make([]string, len(choices))
 	for i, c := range choices {
@@ -194,7 +198,7 @@ func oneOf[T any](field func(*draft) *T, choices []choice[T], code Code, elsewhe
 	}}
 }
 
-// orList writes "a, b or c".
+// orList joins words as "a, b or c".
 func orList(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -203,7 +207,7 @@ func orList(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// label reads a name that others compare, and nobody looks up.
+// label returns a kind that reads a name which other programs only compare and do not resolve.
 func label(lenMax int, field func(*draft) *string) kind {
 	takes := fmt.Sprintf("name, up to %d bytes", lenMax)
 	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
@@ -222,7 +226,8 @@ func label(lenMax int, field func(*draft) *string) kind {
 	}}
 }
 
-// trafficClass reads what RoCE writes into six of the eight bits of an IP header's field.
+// trafficClass returns a kind that reads the RoCE traffic class. RoCE writes it into the upper six of the eight bits of
+// a field in the IP header.
 func trafficClass(field func(*draft) *uint32) kind {
 	const low, high, step = 0, 252, 4
 	const takes = "multiple of 4, 0 to 252"
@@ -248,7 +253,7 @@ func path(lenMax int, field func(*draft) *string) kind {
 	}}
 }
 
-// host reads a name or an address that others can connect to.
+// host returns a kind that reads a host name or an address to which other nodes can connect.
 func host(field func(*draft) *string) kind {
 	return kind{takes: "host", read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
@@ -264,13 +269,13 @@ func host(field func(*draft) *string) kind {
 	}}
 }
 
-// hostLenMax is DNS's bound on a name.
+// hostLenMax is the maximum length of a DNS name.
 const hostLenMax = 253
 
 const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
 
-// Host returns a host as peers name it: an IPv6 address without the brackets that it has in a URL. The error says what to
-// write where it is none, or names no one host, such as 0.0.0.0.
+// Host returns a host as peers name it: an IPv6 address without the brackets that it has in a URL. The error says what
+// to write if the text is not a host, or does not name a single host, such as 0.0.0.0.
 func Host(text string) (string, error) {
 	name, remedy := reachableHost(text)
 	if remedy != "" {
@@ -287,8 +292,8 @@ func unbracketed(s string) string {
 	return s
 }
 
-// reachableHost returns s without IPv6 brackets. The host that is bound is also the one that is
-// advertised, so it must name this machine to others.
+// reachableHost returns s without IPv6 brackets, or a remedy. The host that the node binds is also the host that it
+// advertises, so the host must identify this machine to other machines.
 func reachableHost(s string) (name, remedy string) {
 	if _, rest, hasScheme := strings.Cut(s, "://"); hasScheme {
 		remedy := "leave out the scheme, peers prepend tcp:// themselves"

@@ -8,11 +8,11 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// ranksMax bounds the lists by rank; no node has more accelerators.
+// ranksMax bounds the length of lists by rank. No node has more accelerators.
 const ranksMax = 1024
 
-// byRank reads a list with one value for each rank; a single value is a list of one. LMCache also reads
-// 7300,7301, which is one text to YAML.
+// byRank returns a reader of a list with one value for each rank; a single value is a list of one. It also accepts
+// 7300,7301, as LMCache does, which is one text in YAML.
 func byRank[T any](plural, example string, parse func(*yaml.Node) (T, Code, string), set func(*draft, []T)) func(*draft,
 	*yaml.Node) (Code, string) {
 	return func(d *draft, n *yaml.Node) (Code, string) {
@@ -40,13 +40,13 @@ func byRank[T any](plural, example string, parse func(*yaml.Node) (T, Code, stri
 	}
 }
 
-// ports reads the ports of a node's ranks.
+// ports returns a kind that reads the ports of a node's ranks.
 func ports(field func(*draft) *[]uint16) kind {
 	return kind{takes: "port for each rank", read: byRank("ports", "[7300, 7301]", parsePort,
 		func(d *draft, list []uint16) { *field(d) = list })}
 }
 
-// addresses reads the addresses of the ranks' accelerators, which no name stands for.
+// addresses returns a kind that reads the numeric addresses of the ranks' accelerators; host names are not accepted.
 func addresses(field func(*draft) *[]netip.Addr) kind {
 	return kind{takes: "address for each rank", read: byRank("addresses", "[192.168.1.10, 192.168.1.11]",
 		parseAddress,

@@ -4,13 +4,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The kinds of this file belong to what this version cannot do. Their keys are accepted at the
-// value that asks for nothing, so that a complete LMCache file needs no edits, and refused at any
-// other: a setting without effect would be found out in production.
+// The kinds of this file are for features that this version does not have. Their keys are accepted at the off value, so
+// that a complete LMCache file needs no edits, and refused at any other value, because a user would discover a setting
+// without effect only in production.
 
 const refusal = "not supported by this version: "
 
-// offSwitch is a switch that must be off.
+// offSwitch returns a kind for a switch that must be off.
 func offSwitch(instead string) kind {
 	return kind{takes: "false", read: func(_ *draft, n *yaml.Node) (Code, string) {
 		s, remedy := bare(n)
@@ -28,7 +28,7 @@ func offSwitch(instead string) kind {
 	}}
 }
 
-// offUnset is a value that must not be given, or be null, an empty list, or, for a number, 0.
+// offUnset returns a kind for a value that must not be given, or must be null, an empty list, or 0 for a number.
 func offUnset(instead string) kind {
 	return kind{takes: "unset", read: func(_ *draft, n *yaml.Node) (Code, string) {
 		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 || n.Kind == yaml.ScalarNode && n.Value == "0" {
@@ -40,10 +40,10 @@ func offUnset(instead string) kind {
 
 const beforePorts = "it belongs to LMCache's first transfer protocol; remove it and set "
 
-// Release is the release of LMCache that the tables of keys are taken from, names and defaults.
+// Release is the LMCache release from which the names and defaults in the tables of keys are taken.
 const Release = "0.5.6"
 
-// laterKeys are LMCache's keys for modes that this version has not.
+// laterKeys are LMCache's keys for modes that this version does not have.
 var laterKeys = []key{
 	{name: "nixl_receiver_host", kind: offUnset(beforePorts + "pd_peer_host"),
 		doc: "the transfer of LMCache before 0.3, on one port"},
@@ -53,8 +53,8 @@ var laterKeys = []key{
 		doc: "the transfer of LMCache before 0.3, on one port"},
 }
 
-// ignoredKeys are LMCache's keys for what happens on other sides of it than this transfer: local
-// tiers, lookups, its controller, its HTTP server. Their values are not looked at.
+// ignoredKeys are LMCache's keys for parts of LMCache that do not concern this transfer: local tiers, lookups, its
+// controller and its HTTP server. Their values are not checked.
 var ignoredKeys = []string{
 	"app_id", "audit_actual_remote_url", "blend_check_layers", "blend_min_tokens", "blend_recompute_ratios",
 	"blend_special_str", "blend_thresholds", "blocking_timeout_secs", "cache_policy",
@@ -79,7 +79,7 @@ var ignoredKeys = []string{
 	"script_allowed_imports", "storage_plugins", "use_gds", "use_gpu_connector_v3",
 }
 
-// strayKeys are such keys, too, of other releases of LMCache and of LMCache-Ascend.
+// strayKeys are further ignored keys, from other releases of LMCache and from LMCache-Ascend.
 var strayKeys = []string{
 	"ascend_bundle_multi_spec", "ascend_flatten_multi_spec", "ascend_skip_state_groups", "config_file",
 	"cost_aware_ewma_alpha", "cost_aware_half_life_seconds", "cufile_buffer_size",
@@ -118,5 +118,6 @@ var ignoredExtra = []string{
 	"worker_socket_recv_timeout_ms", "worker_socket_send_timeout_ms",
 }
 
-// pluginGroups are how keys of plug-ins begin there, whose rest is their own.
+// pluginGroups are the prefixes of the keys of plug-ins below extra_config. Each plug-in defines the remainder of its
+// keys.
 var pluginGroups = []string{"storage_plugin.", "remote_storage_plugin.", "runtime_plugin."}

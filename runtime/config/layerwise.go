@@ -10,12 +10,13 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Layerwise is whether chunks are pushed layer by layer (use_layerwise), each layer in a page of its own, and what a
-// sender goes by beside its machine. Without Enabled nothing else here has an effect.
+// Layerwise has the parameters of layerwise push (use_layerwise), which pushes each layer of a chunk in a page of its
+// own. It has the parameters of a sender that are outside of the state machine's configuration. Without Enabled, the
+// other fields have no effect.
 type Layerwise struct {
 	Enabled bool
-	// LinkBytes is what the link to a receiver carries in a second, BatchTime what a batch takes beside its bytes: by
-	// these it is decided which requests go as a whole. Zero is not known.
+	// LinkBytes is the throughput of the link to a receiver in bytes per second, and BatchTime is the fixed time of a
+	// batch. The sender uses both to decide which requests it sends as a whole. Zero means unknown.
 	LinkBytes uint64
 	BatchTime time.Duration
 }
@@ -25,7 +26,7 @@ const (
 	unfullKey    = "save_unfull_chunk"
 )
 
-// layerwiseKeys are kvferry's own for a node with use_layerwise.
+// layerwiseKeys are kvferry's own keys for a node with use_layerwise.
 var layerwiseKeys = []key{
 	{name: "layerwise.merge_bytes", kind: size(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.Machine.MergeBytes }),
 		doc: "the most that a sender sends in one batch, where a page is smaller: layers that are ready " +
@@ -59,7 +60,7 @@ var layerwiseKeys = []key{
 		doc:  "how long it stands at all; ten times that if unset"},
 }
 
-// validateLayerwise checks what the keys of layerwise push say together.
+// validateLayerwise checks the keys of layerwise push together.
 func (d *draft) validateLayerwise() {
 	l, c := &d.cfg.Layerwise, &d.cfg
 	if d.given(unfullKey) && !d.savesUnfull && c.Role.Sends() {
@@ -99,7 +100,7 @@ func (d *draft) validateLayerwise() {
 	}
 }
 
-// noteLayerwise notes what is said of the other side.
+// noteLayerwise adds notes about keys that only the other role uses.
 func (d *draft) noteLayerwise() {
 	role := d.cfg.Role
 	for _, name := range []string{
@@ -116,7 +117,7 @@ func (d *draft) noteLayerwise() {
 	}
 }
 
-// oneLayer is what one layer of a chunk looks like, and how many the chunk has.
+// oneLayer returns the layout of one layer of a chunk, and the number of layers of the chunk.
 func (c *Config) oneLayer(l protocol.Layout) (protocol.Layout, uint32, Problem, bool) {
 	one, layers, ok := l.OneLayer()
 	if !ok {
@@ -131,7 +132,8 @@ func (c *Config) oneLayer(l protocol.Layout) (protocol.Layout, uint32, Problem, 
 	return one, layers, Problem{}, true
 }
 
-// layersFit says whether a chunk's layers fit the pool, and what one peer may have of it.
+// layersFit reports whether all layers of a chunk fit into the pool, and into the share of the pool that one peer may
+// use.
 func (c *Config) layersFit() (p Problem, fits bool) {
 	p = Problem{Code: Conflict, Field: c.poolKey, Value: fmt.Sprint(c.BufferBytes)}
 	share := uint64(100)
@@ -150,7 +152,8 @@ func (c *Config) layersFit() (p Problem, fits bool) {
 	return p, true
 }
 
-// layerwise compares whether pages hold the same, and are sent in the same way.
+// layerwise checks that the sender pushes layer by layer if the receiver has a page for each layer, and that both nodes
+// have the same number of layers.
 func (c *comparison) layerwise() {
 	a, b, layers := c.a.Layerwise, c.b.Layerwise, c.a.Machine.Layers
 	switch {

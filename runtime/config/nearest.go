@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// unknown reports a key at the top that is nobody's, with what was probably meant.
+// unknown reports an unknown key at the top level, with the key that was probably meant.
 func (d *draft) unknown(file, name string, at *yaml.Node) {
 	known, names := slices.Concat([]string{"extra_config"}, d.others), []string(nil)
 	for _, k := range d.top {
@@ -30,7 +30,7 @@ func (d *draft) unknown(file, name string, at *yaml.Node) {
 	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: shorten(name), Remedy: remedy})
 }
 
-// unknownOwn does the same below extra_config.kvferry.
+// unknownOwn reports an unknown key below extra_config.kvferry, with the key that was probably meant.
 func (d *draft) unknownOwn(file, path string, at *yaml.Node) {
 	var known []string
 	for _, k := range d.own {
@@ -50,8 +50,8 @@ func (d *draft) unknownOwn(file, path string, at *yaml.Node) {
 		Remedy: remedy})
 }
 
-// inGroup returns the key of path's own group that was probably meant: layout.layers is layout.num_layers, although
-// another group has a key whose last part is layers. Keys outside of groups are no group.
+// inGroup returns the key in the group of path that was probably meant. Example: layout.layers means layout.num_layers,
+// although another group has a key whose last part is layers. Keys outside of groups do not form a group.
 func (d *draft) inGroup(path string, known []string) string {
 	at := strings.LastIndexByte(path, '.') + 1
 	if at == 0 {
@@ -69,8 +69,8 @@ func (d *draft) inGroup(path string, known []string) string {
 	return ""
 }
 
-// meant returns the key that name was probably written for: the nearest of the known ones, in whatever case it was
-// written, or the only one of names that ends in it behind an underscore, as pd_role ends in role.
+// meant returns the key that was probably meant by name: the nearest of the known keys, regardless of case, or the only
+// one of names that ends in an underscore and the given name, as pd_role ends in role.
 func meant(name string, known, names []string) string {
 	name = strings.ToLower(name)
 	if near := nearest(name, known); near != "" {
@@ -80,7 +80,7 @@ func meant(name string, known, names []string) string {
 	for _, k := range names {
 		if strings.HasSuffix(k, "_"+name) {
 			if end != "" {
-				return "" // Either may be meant.
+				return "" // More than one key may be meant.
 			}
 			end = k
 		}
@@ -88,7 +88,7 @@ func meant(name string, known, names []string) string {
 	return end
 }
 
-// sameLeaf returns the key whose last part is that of path: a key put into the wrong group.
+// sameLeaf returns the key with the same last part as path, because the user may have put the key into the wrong group.
 func sameLeaf(path string, known []string) string {
 	leaf := path[strings.LastIndexByte(path, '.')+1:]
 	for _, k := range known {
@@ -99,10 +99,10 @@ func sameLeaf(path string, known []string) string {
 	return ""
 }
 
-// nearest returns the candidate that is fewest edits from name, if they are few enough for a slip:
-// a third of the name. The first of several wins.
+// nearest returns the candidate with the fewest edits from name, if the number of edits is small enough for a slip: at
+// most a third of the length of the name. The first of several equal candidates wins.
 func nearest(name string, candidates []string) string {
-	const nameLenMax = 64 // Longer than any key; bounds the work on what a file may contain.
+	const nameLenMax = 64 // longer than any key; bounds the work that a file can cause
 	if len(name) > nameLenMax {
 		return ""
 	}
@@ -115,7 +115,7 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// edits counts the insertions, deletions, replacements and swaps of neighbours that turn a into b.
+// edits returns the number of insertions, deletions, replacements and swaps of neighbours that turn a into b.
 func edits(a, b string) int {
 	before, last, this := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -11,37 +11,41 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// NIXL is how the data plane over libnixl runs. Without transfer_channel nixl, none of it has an effect, and the list
-// by rank is empty.
+// NIXL has the parameters of the data plane over libnixl. Without transfer_channel nixl, the fields have no effect and
+// the list by rank is empty.
 type NIXL struct {
-	// Library is the path of libnixl_capi.so; empty lets the driver look for it.
+	// Library is the path of libnixl_capi.so; if it is empty, the driver searches for it.
 	Library string
-	// Transports is what UCX may use, as its UCX_TLS has it, without a comma; empty leaves it to UCX.
+	// Transports names the transport that UCX may use, in the form of UCX_TLS, without a comma. If it is empty, UCX
+	// chooses.
 	Transports string
-	// Host is where the plane's own channel listens and what it advertises; PeerHost if the file has none.
+	// Host is the host where the plane's own channel listens, and which it advertises. It is PeerHost if the file has
+	// none.
 	Host string
-	// TrustedNetwork says that all hosts and users that reach this host may read and write the process's memory.
+	// TrustedNetwork means that every host and user that can reach this host may read and write the memory of the
+	// process.
 	TrustedNetwork bool
-	// Ports are its ports by rank; empty lets the system choose.
+	// Ports are the ports of the plane's own channel, by rank; empty lets the system choose.
 	Ports []uint16
 
-	// TransferTimeout is the longest time in which no batch of a link ends.
+	// TransferTimeout is the longest time during which no batch of a link may complete.
 	TransferTimeout time.Duration
-	// CancelGrace is how long a batch of a cancelled transfer is waited for before its agents are given up for it.
+	// CancelGrace is how long the plane waits for a batch of a cancelled transfer before it gives up the link's
+	// agents.
 	CancelGrace time.Duration
-	// PrepareTimeout bounds how long the first byte takes between two agents.
+	// PrepareTimeout bounds the time until the first byte between two agents arrives.
 	PrepareTimeout time.Duration
-	// RebuildTries is how many times in a row the agents of a link may fail to meet before it is lost.
+	// RebuildTries is how many times in a row the agents of a link may fail to connect before the link is lost.
 	RebuildTries uint32
-	// Window is how many batches of one link are in flight. A batch has at most Descriptors pages or runs of pages, and
-	// BatchBytes bytes if it has more than one.
+	// Window is the maximum number of batches of one link in flight. A batch has at most Descriptors pages or runs of
+	// pages, and at most BatchBytes bytes if it has more than one.
 	Window, Descriptors uint32
 	BatchBytes          uint64
-	// Links is how many peers a node has at most in each direction; no more than Bounds.Peers.
+	// Links is the maximum number of peers of a node in each direction; it is at most Bounds.Peers.
 	Links uint32
 }
 
-// nixlKeys are kvferry's own for libnixl, below extra_config.kvferry like nodeKeys.
+// nixlKeys are kvferry's own keys for libnixl, below extra_config.kvferry like nodeKeys.
 var nixlKeys = []key{
 	{name: "nixl.library", kind: path(libraryLenMax, func(d *draft) *string { return &d.cfg.NIXL.Library }),
 		doc: "`libnixl_capi.so`; the variable `KVFERRY_LIBNIXL`, or else where the loader looks, if unset"},
@@ -79,18 +83,18 @@ var nixlKeys = []key{
 		doc: "peers at a time in each direction, each with an agent of 15 files, at most `tables.peers`; 64 if unset"},
 }
 
-// nixlLinksDefault is how many peers there are where the file does not say, if there may be as many.
+// nixlLinksDefault is the number of peers if the file has none, unless the maximum is lower.
 const nixlLinksDefault = 64
 
-// The keys of what a rank has to itself over libnixl, and of what depends on another.
+// The keys of values that each rank needs for itself over libnixl, and of a value that depends on another key.
 var (
 	nixlHostKey  = ownPath("nixl.host")
 	nixlPortKey  = ownPath("nixl.port")
 	nixlLinksKey = ownPath("nixl.links")
 )
 
-// transports reads one name of UCX's, or ^ and one. The engine's configuration in which libnixl takes it is a list with
-// commas.
+// transports returns a kind that reads one UCX transport name, or ^ and one name. A comma is not allowed, because the
+// engine's configuration, in which libnixl takes the value, is a list with commas.
 func transports(field func(*draft) *string) kind {
 	const takes = "one name, or ^ and one"
 	const lenMax = 32
@@ -108,7 +112,7 @@ func transports(field func(*draft) *string) kind {
 	}}
 }
 
-// validateNIXL finishes what the plane over libnixl is told.
+// validateNIXL completes the parameters of the plane over libnixl.
 func (d *draft) validateNIXL() {
 	c, n := &d.cfg, &d.cfg.NIXL
 	if n.Host == "" {
@@ -136,11 +140,12 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// Leased reports whether pages are served by a leased plane: what peers store and load there, nobody sees.
+// Leased reports whether a leased plane serves the pages: this node cannot observe the stores and loads that peers make
+// there (rule M4).
 func (c *Config) Leased() bool { return c.NeedsNPU() || c.Channel == ChannelNIXL }
 
-// NIXLEndpoint returns where the channel of rank's plane over libnixl listens. Port 0 lets the system choose; false
-// means that there is a list of ports and that it does not reach rank.
+// NIXLEndpoint returns the address at which the channel of a rank's plane over libnixl listens. Port 0 lets the system
+// choose. It reports false if there is a list of ports that has no entry for the rank.
 func (c *Config) NIXLEndpoint(rank int) (protocol.Endpoint, bool) {
 	if len(c.NIXL.Ports) == 0 {
 		return protocol.Endpoint{Host: c.NIXL.Host}, rank >= 0

@@ -4,14 +4,15 @@ import (
 	"strings"
 )
 
-// note says, if a key was given, that it was accepted and does not do here what it says. Who writes a key's
-// default expects nothing of it, and is not told.
+// note adds a note to a key that was given, was accepted, and does not work here as it says. It adds none if the value
+// equals the key's default, because a user who writes the default expects no effect.
 func (d *draft) note(name, remark string) {
 	if s, given := d.found[name]; given && !d.hasProblem(s) && !d.isDefault(name, s) {
 		d.noteAt(s, remark)
 	}
 }
 
+// isDefault reports whether a setting equals the default of its key, as a number or as text regardless of case.
 func (d *draft) isDefault(name string, s setting) bool {
 	k := d.find(name)
 	given, isScalar := scalar(s.node)
@@ -24,7 +25,7 @@ func (d *draft) isDefault(name string, s setting) bool {
 	return strings.EqualFold(given, def) || errA == nil && errB == nil && a == b
 }
 
-// noteAt adds a note unless the setting has one already: the first is the nearest to the cause.
+// noteAt adds a note to a setting, unless the setting has a note already: the first note is closest to the cause.
 func (d *draft) noteAt(s setting, remark string) {
 	n := s.problem(Note, remark)
 	for _, other := range d.cfg.Notes {
@@ -35,7 +36,7 @@ func (d *draft) noteAt(s setting, remark string) {
 	d.cfg.Notes = append(d.cfg.Notes, n)
 }
 
-// hasProblem reports whether something is wrong with the setting already.
+// hasProblem reports whether a problem of the setting has been recorded already.
 func (d *draft) hasProblem(s setting) bool {
 	for _, p := range d.problems {
 		if p.File == s.file && p.Field == s.field {

@@ -15,28 +15,29 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// fileBytesMax bounds a configuration file; the longest sensible one has a few KiB.
+// fileBytesMax bounds the size of a configuration file in bytes. The longest sensible file has a few KiB.
 const fileBytesMax = 1 << 20
 
-// What problems give as the file of a value from the environment, and of one that was an argument.
+// The names that problems use instead of a file for a value from the environment and for an argument.
 const (
 	environment = "environment"
 	arguments   = "arguments"
 )
 
-// A draft is a Config while it is being read: what keys say that only means something together.
+// A draft is a Config that is being read. It also holds the values of keys that only have a meaning together with other
+// keys.
 type draft struct {
 	*schema
 	cfg       Config
-	found     map[string]setting // by the name in the table
+	found     map[string]setting // by the key's name in the table
 	arguments []Argument
 	overrides []override
-	// problems are collected to the end, so that one run shows them all.
+	// problems are collected until the end, so that one run reports all of them.
 	problems []Problem
 
 	enablePD, skipProxy            bool
 	savesUnfull                    bool
-	onAccelerator                  bool // pd_buffer_device names one, be it ours or not
+	onAccelerator                  bool // pd_buffer_device names an accelerator, whether or not this build supports it
 	retrievesElsewhere, storesHere bool
 	allocTimeout, ownAllocTimeout  effects.Duration
 	cpuBufferBytes, messageBytes   uint64
@@ -46,33 +47,33 @@ type draft struct {
 		dtype                     protocol.Dtype
 		mla                       bool
 	}
-	// Of a node that shares.
+	// Values of a node that shares chunks.
 	p2pHost    string
 	p2pInit    []uint16
 	p2pTTL     effects.Duration
 	controller bool
 	localBytes uint64
-	// Of a directory's file.
+	// Values of a directory's file.
 	directory     Directory
 	healthCheck   healthCheck
 	workerTimeout uint32 // seconds
 	lookupHashes  uint32
-	// Of keys whose value is checked and has no further effect.
+	// Values that are checked and have no other effect.
 	word       string
 	unused     time.Duration
 	unusedPort uint16
 }
 
-// A setting is a key's value, and where it stands.
+// A setting is the value of a key and its place in a file or in the environment.
 type setting struct {
-	field  string // as the user wrote it: an alias, an environment variable
+	field  string // the name that the user wrote, such as an alias or an environment variable
 	file   string
-	node   *yaml.Node // of the value; its line is 0 in the environment
+	node   *yaml.Node // the value; its line is 0 if it is from the environment
 	secret bool
 }
 
-// newDraft returns a draft of a file that says nothing yet: with the defaults of the machine, which are the machine's
-// own (rank.Default). Defaults of other keys are in their rows.
+// newDraft returns the draft of an empty file. It has the default configuration of the state machine (rank.Default).
+// The defaults of other keys are in the table of keys.
 func newDraft(s *schema) *draft {
 	return &draft{schema: s, found: map[string]setting{}, cfg: Config{Machine: rank.Default(),
 		HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}}
@@ -87,7 +88,7 @@ func (s setting) problem(code Code, remedy string) Problem {
 			if s.secret {
 				p.Value, shown = hidden, hidden
 			}
-			if s.node.Value != "" { // What the value is no good for may quote it.
+			if s.node.Value != "" { // The remedy may quote the refused value.
 				p.Remedy = strings.ReplaceAll(p.Remedy, s.node.Value, shown)
 			}
 		}
@@ -95,12 +96,12 @@ func (s setting) problem(code Code, remedy string) Problem {
 	return p
 }
 
-// Parse reads one node's configuration. name stands for data in messages. env looks a variable up
-// and may be nil; LMCACHE_ and a key in upper case overrides that key of the file, aliases included,
-// and LMCACHE_EXTRA_CONFIG, in JSON, overrides the keys it names below extra_config.
+// Parse reads the configuration of one node. name is the name of data in messages. env looks up an environment variable
+// and may be nil. The variable LMCACHE_ plus a key or an alias in upper case overrides that key of the file, and
+// LMCACHE_EXTRA_CONFIG, in JSON, overrides the keys below extra_config that it names.
 //
-// What is accepted and does not do here what it says is in the Config's Notes. The error is an *Error with
-// everything that is wrong.
+// Notes of the Config name the settings that were accepted but do not work here as they say. The error is an *Error
+// with all problems.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
 	if IsDirectory(data) {
 		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name,
@@ -114,7 +115,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 	return &d.cfg, nil
 }
 
-// read reads a file and the environment by the draft's schema. validate judges the values together.
+// read reads a file and the environment by the draft's schema, and then calls validate to check the values together.
 func (d *draft) read(name string, data []byte, env func(string) (string, bool), validate func()) error {
 	d.readFile(name, data)
 	if env != nil {
@@ -123,7 +124,7 @@ func (d *draft) read(name string, data []byte, env func(string) (string, bool), 
 	for _, a := range d.arguments {
 		d.put(a.Key, setting{field: a.As, file: arguments, node: &yaml.Node{Kind: yaml.ScalarNode, Value: a.Value}})
 	}
-	// What could not be read as YAML would only be reported as missing.
+	// If the YAML could not be read, validate would only report missing keys.
 	if !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Code == Syntax }) {
 		d.apply(d.top, "")
 		d.apply(d.extra, "")
@@ -155,7 +156,7 @@ func (d *draft) readFile(name string, data []byte) {
 	}
 }
 
-// load returns the one mapping of a file, nil for a file with nothing but comments.
+// load returns the one mapping of a file, or nil for a file that contains only comments.
 func load(file string, data []byte) (*yaml.Node, *Problem) {
 	var doc yaml.Node
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -185,7 +186,7 @@ func load(file string, data []byte) (*yaml.Node, *Problem) {
 	return root, nil
 }
 
-// walkTop sorts the top of a file into d.found.
+// walkTop records the keys at the top level of a file in d.found.
 func (d *draft) walkTop(file string, m *yaml.Node) {
 	d.eachPair(file, "", m, func(name string, at, value *yaml.Node) {
 		where := setting{field: name, file: file, node: value}
@@ -199,7 +200,7 @@ func (d *draft) walkTop(file string, m *yaml.Node) {
 	})
 }
 
-// walkExtra looks for our mapping in extra_config; the rest of it is other people's.
+// walkExtra reads kvferry's mapping in extra_config. The other keys of extra_config belong to other programs.
 func (d *draft) walkExtra(extra setting) {
 	if isNull(extra.node) {
 		return
@@ -225,8 +226,8 @@ func (d *draft) walkExtra(extra setting) {
 	})
 }
 
-// strayExtra is what is to be said of a key below extra_config that is neither ours nor LMCache's. It is no problem,
-// because programs around LMCache have theirs there, too; empty: nothing is.
+// strayExtra returns the note for a key below extra_config that neither kvferry nor LMCache reads, or "" if the key
+// needs no note. Such a key is not a problem, because programs around LMCache keep their own keys there.
 func strayExtra(name string) string {
 	if slices.Contains(ignoredExtra, name) || slices.ContainsFunc(pluginGroups, func(group string) bool {
 		return strings.HasPrefix(name, group)
@@ -240,8 +241,9 @@ func strayExtra(name string) string {
 	return remark
 }
 
-// misplaced says what is wrong with a key below extra_config that is nobody's by its name, if it was meant for us: it is
-// nearly one of ours, or has ours below it. Whatever else stands there is other people's.
+// misplaced returns the remedy for an unknown key below extra_config that was probably meant for kvferry, because its
+// name is close to one of kvferry's keys or because it contains some of them. It returns "" for any other key, which
+// belongs to another program.
 func (d *draft) misplaced(name string, value *yaml.Node) string {
 	ours := []string{"kvferry"}
 	for _, k := range d.extra {
@@ -263,7 +265,7 @@ func (d *draft) misplaced(name string, value *yaml.Node) string {
 	return ""
 }
 
-// walkOwn sorts a mapping of our own keys into d.found; prefix is empty or ends in a dot.
+// walkOwn records a mapping of kvferry's own keys in d.found. prefix is empty or ends in a dot.
 func (d *draft) walkOwn(m setting, prefix string) {
 	if isNull(m.node) {
 		return
@@ -306,11 +308,11 @@ func (d *draft) eachPair(file, path string, m *yaml.Node, visit func(name string
 	}
 }
 
-// put records a value for a key of the table. The environment overrides the file; within one of
-// them a key has one value, by whichever of its names.
+// put records the value of a key. The environment overrides the file. Within the file, or within the environment, a key
+// may have only one value, under any of its names.
 func (d *draft) put(name string, s setting) {
 	if isNull(s.node) {
-		return // As LMCache's None: not given.
+		return // A null value means that the key is not given, as None does in LMCache.
 	}
 	s.secret = d.find(name).secret
 	if old, twice := d.found[name]; twice && old.file == s.file {
@@ -323,13 +325,13 @@ func (d *draft) put(name string, s setting) {
 	d.found[name] = s
 }
 
-// An override is a value of the file that something else said, too, and otherwise.
+// An override is a value of the file that the environment or an argument replaced with another value.
 type override struct {
-	name string // of the key
+	name string // the name of the key
 	old  setting
 }
 
-// notesOfOverrides says what of the file does not hold, and what holds instead of it.
+// notesOfOverrides returns a note for each overridden value of the file, with the value that replaces it.
 func (d *draft) notesOfOverrides() (notes []Problem) {
 	for _, o := range d.overrides {
 		was := o.old.problem(Note, "")
@@ -343,6 +345,7 @@ func (d *draft) notesOfOverrides() (notes []Problem) {
 	return notes
 }
 
+// readEnvironment records the values of environment variables in d.found. An empty variable counts as not set.
 func (d *draft) readEnvironment(env func(string) (string, bool)) {
 	for _, k := range d.top {
 		for _, name := range append([]string{k.name}, k.aliases...) {
@@ -365,14 +368,15 @@ func (d *draft) readEnvironment(env func(string) (string, bool)) {
 	}
 }
 
-// fromEnvironment makes a node of a text: a list where there is a comma, as LMCache does, or are brackets.
+// fromEnvironment converts a text to a YAML node: a list if the text has a comma, as in LMCache, or is in brackets, and
+// a scalar otherwise.
 func fromEnvironment(value string) *yaml.Node {
 	value = strings.TrimSpace(value)
 	inner, bracketed := strings.CutPrefix(value, "[")
 	if bracketed {
 		inner, bracketed = strings.CutSuffix(inner, "]")
 	}
-	// "[::1]" is a host.
+	// "[::1]" is a host and not a list.
 	if !bracketed && !strings.Contains(value, ",") || strings.Contains(value, ":") {
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: value}
 	}
@@ -383,7 +387,7 @@ func fromEnvironment(value string) *yaml.Node {
 	return list
 }
 
-// eraseLines removes positions that would mean nothing: those within a variable.
+// eraseLines removes line numbers within a variable, which have no meaning for the user.
 func eraseLines(n *yaml.Node) {
 	n.Line, n.Column = 0, 0
 	for _, c := range n.Content {
@@ -391,8 +395,8 @@ func eraseLines(n *yaml.Node) {
 	}
 }
 
-// apply reads the values of keys into the draft: what was found, else the default. Defaults go the
-// same way as what users write, so that they are documented as they are.
+// apply reads the values of keys into the draft, from the file or else from the default. Defaults are parsed in the
+// same way as values that users write, so that the documented default is the real one.
 func (d *draft) apply(keys []key, path string) {
 	for _, k := range keys {
 		if s, given := d.found[path+k.name]; given {
@@ -412,6 +416,7 @@ func (d *draft) apply(keys []key, path string) {
 	}
 }
 
+// isNull reports whether a node is YAML's null.
 func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
@@ -431,7 +436,7 @@ func text(n *yaml.Node) string {
 	return shorten("[" + strings.Join(items, ", ") + "]")
 }
 
-// find returns the row of a key by its name or an alias.
+// find returns the row of a key by its name or by an alias.
 func find(keys []key, name string) *key {
 	for i := range keys {
 		if keys[i].name == name {

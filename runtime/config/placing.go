@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Where pages lie and by what they move: the two keys that name accelerators.
+// This file reads the two keys that name accelerators: the place of the pages, and the channel that moves them.
 
 const devices = "cpu, npu, npu with a number as in npu:0, or cuda"
 
@@ -34,8 +34,8 @@ func readDevice(d *draft, n *yaml.Node) (Code, string) {
 	return Range, "use " + devices
 }
 
-// readLegacyDevice reads nixl_buffer_device, which means the pool only in files from before pd_buffer_device;
-// beside it, it belongs to LMCache's storage.
+// readLegacyDevice reads nixl_buffer_device. It sets the place of the pool only in files that are older than
+// pd_buffer_device. If both keys are given, nixl_buffer_device belongs to LMCache's storage.
 func readLegacyDevice(d *draft, n *yaml.Node) (Code, string) {
 	if d.given(deviceKey) {
 		return ok, ""
@@ -56,7 +56,7 @@ var channelWords = oneOf(func(d *draft) *Channel { return &d.cfg.Channel },
 		{"nixl", ChannelNIXL}}, Note,
 	channelElsewhere)
 
-// readChannel takes the other words that LMCache-Ascend has for the NPUs' links, too.
+// readChannel reads the channel. It also accepts the other words that LMCache-Ascend has for the links between NPUs.
 func readChannel(d *draft, n *yaml.Node) (Code, string) {
 	if s, isScalar := scalar(n); isScalar && (s == "hixl" || s == "hcomm_onesided") {
 		d.cfg.Channel = ChannelHCCL
@@ -65,8 +65,8 @@ func readChannel(d *draft, n *yaml.Node) (Code, string) {
 	return channelWords.read(d, n)
 }
 
-// channelElsewhere explains what happens for channels that LMCache has and this build has not. Files that name
-// one load all the same: which plane carries the bytes is agreed in the handshake, not by this word.
+// channelElsewhere explains the effect of a channel that LMCache has and this build does not have. Files with such a
+// channel are accepted, because the handshake and not this key determines the plane that carries the bytes.
 func channelElsewhere(word string) string {
 	const instead = "; bytes go as with auto: over shared memory where both nodes are on one host, else over TCP, and " +
 		"between NPUs over hccl"

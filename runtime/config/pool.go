@@ -6,11 +6,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// pagesMax keeps page indexes within 32 bits on every peer, signed ones included.
+// pagesMax bounds the number of pages, so that page indexes fit into 32 bits on every peer, including signed integers.
 const pagesMax = 1<<31 - 1
 
-// Standalone says what keeps `kvferry node` from running the file, which has no engine to give it the rest. Nil:
-// nothing.
+// Standalone returns the problems that prevent `kvferry node` from running the file. That command has no engine to
+// supply the layout. It returns nil if there are none.
 func (c *Config) Standalone() []Problem {
 	if c.Pages > 0 {
 		return nil
@@ -20,9 +20,9 @@ func (c *Config) Standalone() []Problem {
 			"head_size and dtype"}}
 }
 
-// SetLayout supplies what a full chunk of all layers looks like where the file left it to the engine, and lays out
-// the pools: their sizes are rounded up to whole pages, as LMCache-Ascend does. The error is an
-// *Error with one problem.
+// SetLayout sets the layout of a full chunk of all layers, if the file left the layout to the engine, and computes the
+// sizes of the pools. Sizes are rounded up to whole pages, as in LMCache-Ascend. The error is an *Error with one
+// problem.
 func (c *Config) SetLayout(l protocol.Layout) error {
 	if p, ok := c.layOut(l); !ok {
 		p.File = c.Name
@@ -31,16 +31,17 @@ func (c *Config) SetLayout(l protocol.Layout) error {
 	return nil
 }
 
-// HighWater is the most pages that a sender of pull mode offers at a time: those of the pool, less
-// pd_pull_backpressure_reserve_pct of them, rounded down. It is 0 before Layout is known.
+// HighWater returns the maximum number of pages that a sender in pull mode offers at the same time: the pages of the
+// pool, minus pd_pull_backpressure_reserve_pct of them, rounded down. It returns 0 before Layout is known.
 func (c *Config) HighWater() uint32 {
 	return c.Machine.HighWater(c.Pages)
 }
 
-// PoolKey is the key that says the pool's size: pd_buffer_size, or another one that goes before it.
+// PoolKey returns the key that sets the size of the pool: pd_buffer_size, or a key that overrides it.
 func (c *Config) PoolKey() string { return c.poolKey }
 
-// PoolDevice is where the pool lies: Device, or with Offload the host's memory although Device is an NPU.
+// PoolDevice returns the memory that holds the pool: Device, or the host's memory with Offload, although Device is an
+// NPU then.
 func (c *Config) PoolDevice() Device {
 	if c.Offload {
 		return Device{Kind: DeviceCPU}
@@ -66,7 +67,7 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 		}
 		perChunk = uint64(laid.Machine.Layers)
 	}
-	own := uint32(0) // pages of the engine's
+	own := uint32(0) // pages that belong to the engine
 	if c.Register.Enabled {
 		if l, own, p, fits = laid.cells(l); !fits {
 			return p, false
@@ -79,7 +80,7 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	laid.Layout, laid.PageBytes = l, pageBytes
 	if c.Register.Enabled {
 		laid.BufferBytes = uint64(own) * pageBytes
-		perChunk = uint64(own / c.Register.Blocks) // Each of them has a stretch of the pool.
+		perChunk = uint64(own / c.Register.Blocks) // Each block takes a contiguous range of the pool.
 	}
 	if laid.Pages, laid.BufferBytes, p, fits = roundUp(c.poolKey, laid.BufferBytes, pageBytes); !fits {
 		return p, false
@@ -119,14 +120,15 @@ var (
 	useNPUKey   = "p2p_use_npu"
 )
 
-// staging is how many pages of the pool fetches read into. It rounds down, because it is a bound.
+// staging returns the number of pool pages into which fetches read. It rounds down, because the configured size is an
+// upper bound. It reports false with a problem if the size does not fit the pool.
 func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	const share = 8
 	key, bytes := stagingKey, c.Pull.StagingBytes
 	switch {
 	case c.Machine.Keeps && c.Share.NPU:
 		return c.NPUPages, Problem{}, true
-	case c.Machine.Keeps: // It pulls nothing that is put to it.
+	case c.Machine.Keeps: // A node that shares reads no offers of senders, so Pull.StagingBytes does not apply.
 		key, bytes = npuBytesKey, c.Share.StagingBytes
 	case !c.Role.Receives() || !c.Pull.Enabled || !c.Pull.Delay:
 		return 0, Problem{}, true
@@ -148,7 +150,8 @@ func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	return uint32(n), Problem{}, true
 }
 
-// arena is how many pages lie behind the pool. It rounds down, as LMCache-Ascend does.
+// arena returns the number of pages behind the pool. It rounds down, as LMCache-Ascend does. It reports false with a
+// problem if the size is less than one page or too large.
 func (c *Config) arena() (pages uint32, p Problem, fits bool) {
 	if !c.Share.Arena {
 		return 0, Problem{}, true
@@ -167,7 +170,8 @@ func (c *Config) arena() (pages uint32, p Problem, fits bool) {
 	return uint32(n), Problem{}, true
 }
 
-// second is how many pages the pool in the NPU's memory has. It rounds up, as LMCache-Ascend does.
+// second returns the number of pages of the pool in the NPU's memory. It rounds up, as LMCache-Ascend does. It reports
+// false with a problem if the size is too large.
 func (c *Config) second() (pages uint32, p Problem, fits bool) {
 	if !c.Share.NPU {
 		return 0, Problem{}, true
@@ -181,7 +185,7 @@ func (c *Config) second() (pages uint32, p Problem, fits bool) {
 	return pages, p, fits
 }
 
-// roundUp returns a pool's size in whole pages, and that in bytes. bytes and pageBytes are below 2^63.
+// roundUp returns the size of a pool in whole pages, and that size in bytes. bytes and pageBytes are below 2^63.
 func roundUp(field string, bytes, pageBytes uint64) (pages uint32, rounded uint64, p Problem, fits bool) {
 	n := (bytes + pageBytes - 1) / pageBytes
 	if n > pagesMax {

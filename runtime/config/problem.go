@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// A Code says what kind of problem a configuration has.
+// A Code is the kind of a problem in a configuration.
 type Code uint8
 
 // The kinds of problems.
 const (
 	_           Code = iota
 	Syntax           // the text is not YAML, or not one mapping
-	UnknownKey       // no such key
-	Duplicate        // a key given twice, or by two of its names
+	UnknownKey       // a key that does not exist
+	Duplicate        // a key that is given twice, or under two of its names
 	Type             // a value that is not of the key's type
-	Range            // a value of the right type outside what is allowed
-	Missing          // a key that must be given
-	Unsupported      // something this version or this build cannot do
-	Conflict         // two values of one file that do not go together
-	Disagree         // two nodes that could not work with each other; from Compare only
-	Note             // a setting that is accepted and does not do here what it says; in Config.Notes only
+	Range            // a value of the right type outside its bounds
+	Missing          // a required key that is not given
+	Unsupported      // a feature that this version or this build does not have
+	Conflict         // two values of one file that contradict each other
+	Disagree         // two nodes that cannot work with each other; only Compare returns it
+	Note             // a setting that is accepted but does not work here as it says; only in notes
 )
 
 var codeNames = [...]string{
@@ -30,7 +30,7 @@ var codeNames = [...]string{
 	Note: "note",
 }
 
-// String returns the word for c that JSON output uses.
+// String returns the word that JSON output uses for the code.
 func (c Code) String() string {
 	if c == 0 || int(c) >= len(codeNames) {
 		return fmt.Sprintf("code(%d)", uint8(c))
@@ -38,29 +38,29 @@ func (c Code) String() string {
 	return codeNames[c]
 }
 
-// MarshalText makes JSON say the word instead of the number.
+// MarshalText returns the word for the code, so that JSON output has the word instead of the number.
 func (c Code) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// A Problem is one thing that is wrong with a configuration, and what to do about it.
+// A Problem is one error or note about a configuration, with its place and its remedy.
 type Problem struct {
 	Code Code `json:"code"`
 	// File is the name given to Parse, or "environment".
 	File string `json:"file"`
-	// Line and Column count from 1; they are 0 where there is no place to point at: in the
-	// environment, and for a key that is missing.
+	// Line and Column start at 1. They are 0 if the problem has no place in a file: for a value from the environment,
+	// and for a missing key.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
-	// Field is the key with its path, such as pd_role or extra_config.kvferry.lease, or the
-	// environment variable. It is empty where the file as a whole is meant.
+	// Field is the key with its path, such as pd_role or extra_config.kvferry.lease, or the name of the environment
+	// variable. It is empty if the problem concerns the file as a whole.
 	Field string `json:"field,omitempty"`
-	// Value is what was found, as written, shortened; empty if nothing was.
+	// Value is the value as written in the file, shortened. It is empty if there is no value.
 	Value string `json:"value,omitempty"`
 	// Remedy says what to write instead.
 	Remedy string `json:"remedy"`
 }
 
-// String renders "node.yaml:3:10: pd_role: "sendr": use sender or receiver", and a note with the word
-// "note: " before the field.
+// String renders the problem, for example as "node.yaml:3:10: pd_role: "sendr": use sender or receiver". A note has the
+// word "note: " before the field.
 func (p Problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.File)
@@ -82,14 +82,15 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// An Error is everything that is wrong with a configuration.
+// An Error contains all problems of a configuration.
 type Error struct {
-	Problems []Problem // at least one; in the order of the file, then what has no line
-	// Notes say which values of the file the environment, or an argument, overrides: a problem may come of that.
+	Problems []Problem // at least one; problems with a line in the order of the file, then the others
+	// Notes name the values of the file that the environment or an argument overrides, because an override can be the
+	// cause of a problem.
 	Notes []Problem
 }
 
-// Error renders one problem a line, and one note.
+// Error renders each problem and each note on a line of its own.
 func (e *Error) Error() string {
 	lines := make([]string, 0, len(e.Problems)+len(e.Notes))
 	for _, p := range slices.Concat(e.Problems, e.Notes) {
@@ -98,7 +99,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sortProblems puts what has a line first, in the order of the lines; otherwise as found.
+// sortProblems sorts problems by line and column, and puts problems without a line last. The sort is stable.
 func sortProblems(problems []Problem) {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		if (a.Line == 0) != (b.Line == 0) {
@@ -111,10 +112,10 @@ func sortProblems(problems []Problem) {
 	})
 }
 
-// valueLenMax keeps one wild value from filling the screen.
+// valueLenMax is the longest value that a message shows, so that a very long value does not fill the screen.
 const valueLenMax = 64
 
-// shorten returns a value as messages show it: not all of a long one, and no password that stands in front of a host.
+// shorten returns a value as messages show it: at most valueLenMax long, and without a password in front of a host.
 func shorten(s string) string {
 	s = withoutUser(s)
 	if len(s) <= valueLenMax {
@@ -123,7 +124,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:valueLenMax], "") + "..."
 }
 
-// withoutUser returns a text without the user and the password that stand in front of a host in it, as in a URL.
+// withoutUser returns a text without the user name and password that precede a host in it, as in a URL.
 func withoutUser(s string) string {
 	at := strings.LastIndexByte(s, '@')
 	if at < 0 {
@@ -136,5 +137,5 @@ func withoutUser(s string) string {
 	return s[:from] + hidden + s[at:]
 }
 
-// hidden stands for what messages do not show.
+// hidden replaces text that messages must not show.
 const hidden = "***"

@@ -6,22 +6,23 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Pull is how a pull runs: the receiver reads what the sender offers. Both ends must agree on it. Without
-// Enabled nothing else here has an effect.
+// Pull has the parameters of pull mode, in which the receiver reads the chunks that the sender offers. Both ends must
+// agree on the mode. Without Enabled, the other fields have no effect.
 type Pull struct {
 	Enabled bool
-	// Delay makes a receiver read only when the engine fetches; the sender's has no effect.
+	// Delay makes a receiver read a chunk only when the engine fetches it. It has no effect at a sender.
 	Delay bool
-	// StagingBytes is the part of a receiver's pool that fetches read into, zero if it is to follow from the pool; see
-	// Config.StagingPages.
+	// StagingBytes is the size of the part of a receiver's pool into which fetches read. If it is zero, the size is
+	// derived from the pool; see Config.StagingPages.
 	StagingBytes uint64
-	// DonePorts are where a sender is told that an offer was read, by rank; empty in push mode and at a receiver.
+	// DonePorts are the ports where a sender is notified that an offer has been read, by rank. They are empty in push
+	// mode and at a receiver.
 	DonePorts []uint16
-	// doneFromAlloc says that DonePorts follow from AllocPorts.
+	// doneFromAlloc means that DonePorts were derived from AllocPorts.
 	doneFromAlloc bool
 }
 
-// String names the mode: push, pull or delayed pull.
+// String returns the name of the mode: push, pull or delayed pull.
 func (p Pull) String() string {
 	switch {
 	case p.Enabled && p.Delay:
@@ -33,11 +34,11 @@ func (p Pull) String() string {
 	}
 }
 
-// donePortOffset is what LMCache-Ascend promises to add to the allocation port where there is no
-// pd_pull_done_port; there it raises an error instead.
+// donePortOffset is added to the allocation port if pd_pull_done_port is missing. LMCache-Ascend documents this offset,
+// but raises an error instead of adding it.
 const donePortOffset = 100
 
-// validatePull checks what the keys of pull mode say together, and derives what is left out.
+// validatePull checks the keys of pull mode together, and derives the values that are missing.
 func (d *draft) validatePull() {
 	p := &d.cfg.Pull
 	if !p.Enabled || !p.Delay || !d.cfg.Role.Receives() {
@@ -84,7 +85,7 @@ func (d *draft) validatePull() {
 	}
 }
 
-// peerHostKey is where a node says under which address its peers reach it.
+// peerHostKey is the key with the address at which peers reach the node.
 const peerHostKey = "pd_peer_host"
 
 func (d *draft) checkLoans() {
@@ -94,7 +95,7 @@ func (d *draft) checkLoans() {
 	}
 }
 
-// forgetOffers drops the keys of who offers, at a node that never does.
+// forgetOffers resets the keys of a sender that offers chunks, at a node that never offers any.
 func (d *draft) forgetOffers(why string) {
 	for _, name := range []string{donePortKey, offloadKey, "pd_pull_pending_ttl",
 		"pd_pull_backpressure_reserve_pct", loanMaxKey} {
@@ -103,7 +104,7 @@ func (d *draft) forgetOffers(why string) {
 	d.cfg.Pull.DonePorts, d.cfg.Machine.ReadLeaseMax, d.cfg.Offload = nil, 0, false
 }
 
-// validateDonePorts falls back to the allocation ports where the list is missing.
+// validateDonePorts derives the ports from the allocation ports if the list is missing.
 func (d *draft) validateDonePorts() {
 	p := &d.cfg.Pull
 	if d.given(donePortKey) {

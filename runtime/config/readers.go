@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// The kinds of single keys whose values nothing else has.
+// This file has the kinds that are each used by a single key.
 
 func replyForms() []choice[protocol.ReplyForm] {
 	var forms []choice[protocol.ReplyForm]

@@ -12,7 +12,7 @@ const (
 	retentionKey     = ownPrefix + "store.retention"
 )
 
-// readQueryPorts reads a list of ports; an empty one is none, as in LMCache.
+// readQueryPorts reads a list of ports. An empty list means none, as in LMCache.
 func readQueryPorts(d *draft, n *yaml.Node) (Code, string) {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		return ok, ""
@@ -22,7 +22,7 @@ func readQueryPorts(d *draft, n *yaml.Node) (Code, string) {
 
 var queryPorts = ports(func(d *draft) *[]uint16 { return &d.cfg.QueryPorts })
 
-// validateRecall checks what the keys of recalls say together.
+// validateRecall checks the keys of recalls together.
 func (d *draft) validateRecall() {
 	c, role := &d.cfg, d.cfg.Role
 	if !c.Machine.Recalls {
@@ -49,7 +49,7 @@ func (d *draft) validateRecall() {
 				"pd_peer_query_port: [7600, 7601]")
 		}
 		if !d.given(retentionKey) {
-			d.cfg.Machine.Retention = store.Cache // What was read is what is recalled.
+			d.cfg.Machine.Retention = store.Cache // Read chunks must stay in the pool, because recalls return them.
 		} else if d.cfg.Machine.Retention != store.Cache {
 			d.note(retentionKey, "a chunk is gone once it was read, so a recall finds only what still waits for its "+
 				"request; with pd_bidirectional the default is cache")
@@ -61,7 +61,7 @@ func (d *draft) validateRecall() {
 	}
 }
 
-// recalls compares whether what the sender would read back may be.
+// recalls checks that the receiver accepts recalls if the sender makes them.
 func (c *comparison) recalls() {
 	if c.sender.Machine.Recalls && !c.receiver.Machine.Recalls {
 		c.add(bidirectionalKey, c.b.Machine.Recalls,

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// columns is the longest line of the documentation that is generated.
+// columns is the maximum line length of the generated documentation.
 const columns = 118
 
-// Reference returns the lists of all keys as Markdown: what docs/configuration.md has between its
-// marks. It is made from what Parse works with, so it cannot say anything else.
+// Reference returns the lists of all keys as Markdown: the part of docs/configuration.md between its marks. It is
+// generated from the tables that Parse uses, so that the documentation matches the program.
 func Reference() string {
 	var b strings.Builder
 	section := func(title string, keys []key) {
@@ -45,7 +45,8 @@ func Reference() string {
 	return b.String()
 }
 
-// row is what the reference says of a key: its default or else "none" or "required", who reads it, what it takes.
+// row returns the entry of a key in the reference: its default, or "none" or "required", the roles that read it, and
+// the values that it accepts.
 func (k key) row() string {
 	def, of := "none", []string{}
 	role, required := strings.CutSuffix(k.role, ", required")
@@ -72,7 +73,7 @@ func (k key) row() string {
 	return row + "."
 }
 
-// wrap writes an item of a list in lines that fit a screen.
+// wrap writes an item of a list, wrapped at columns.
 func wrap(b *strings.Builder, item string) {
 	column := 0
 	for i, word := range strings.Fields(item) {
@@ -91,7 +92,7 @@ func wrap(b *strings.Builder, item string) {
 	b.WriteString("\n")
 }
 
-// list writes names as running text, in lines that fit a screen.
+// list writes names as running text, wrapped at columns.
 func list(b *strings.Builder, names []string) {
 	column := 0
 	for i, name := range slices.Sorted(slices.Values(names)) {

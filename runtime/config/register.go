@@ -13,20 +13,21 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Register is how blocks are registered for a push of their producer's (register.engine_id). The pool is then the
-// engine's own: a page is a cell, one kernel block of one layer of a few heads, and all of them are claimed by number.
-// Without Enabled nothing else here has an effect.
+// Register has the parameters of a node on which an engine's blocks are registered, so that a producer pushes into them
+// (register.engine_id). The pool is then the engine's own memory. A page is a cell: one kernel block of one layer, with
+// some of the heads. All pages are claimed by number. Without Enabled, the other fields have no effect.
 type Register struct {
 	Enabled bool
-	// Of all ranks, those of other files included. Rank is that of the first one of the file's lists.
+	// Ranks and Stages are the numbers of tensor-parallel ranks and pipeline stages of the engine, including the ranks
+	// of other files. Rank is the rank of the first entry of the file's lists. Stage is the stage of this node.
 	Ranks, Rank, Stages, Stage uint32
-	Heads, CellHeads           uint32 // of the model, and of a page; 0 with MLA
+	Heads, CellHeads           uint32 // KV heads of the model, and of a page; 0 with MLA
 	Blocks, PerLogical         uint32 // kernel blocks of a layer, and of a logical block
-	BlockTokens                uint32 // of a kernel block: Config.ChunkTokens
-	// Layers are a rank's, by region. They are known once Config.Layout is.
+	BlockTokens                uint32 // tokens of a kernel block; equal to Config.ChunkTokens
+	// Layers are the layers of one rank, in the order of its regions. They are known once Config.Layout is known.
 	Layers []geometry.Layer
 
-	numbers, groups []uint32 // as the file has them
+	numbers, groups []uint32 // as written in the file
 	first           uint32
 }
 
@@ -38,7 +39,7 @@ const (
 	keysPerBatchKey = "limits.keys_per_batch"
 )
 
-// registerKeys are kvferry's own for a node whose engine's blocks are registered.
+// registerKeys are kvferry's own keys for a node on which an engine's blocks are registered.
 var registerKeys = []key{
 	{name: engineIDKey, kind: label(256, func(d *draft) *string { return &d.cfg.Machine.EngineID }),
 		doc: "the engine's name, for all of its ranks, and no other's. With it the pool is the engine's blocks, and the " +
@@ -105,7 +106,7 @@ var registerKeys = []key{
 		doc: "registrations with one peer at a time; others wait in order"},
 }
 
-// numbers reads a list of numbers; one is a list of one.
+// numbers returns a kind that reads a list of numbers. A single number is a list of one.
 func numbers(plural string, many int, most uint32, field func(*draft) *[]uint32) kind {
 	return kind{takes: "list of numbers", read: func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
@@ -130,7 +131,8 @@ func numbers(plural string, many int, most uint32, field func(*draft) *[]uint32)
 	}}
 }
 
-// beginRegister says what a node whose blocks are registered has no need of, before it is missed.
+// beginRegister resets the keys of registered blocks, with notes, if register.engine_id is not given. With it,
+// beginRegister supplies what such a node does not need, before other checks report it as missing.
 func (d *draft) beginRegister() {
 	r := &d.cfg.Register
 	if r.Enabled = d.given(ownPath(engineIDKey)); !r.Enabled {
@@ -156,7 +158,7 @@ func (d *draft) beginRegister() {
 	}
 }
 
-// validateRegister checks what the keys of registered blocks say together.
+// validateRegister checks the keys of registered blocks together.
 func (d *draft) validateRegister() {
 	r, c := &d.cfg.Register, &d.cfg
 	if !r.Enabled {
@@ -198,7 +200,8 @@ func (d *draft) validateRegister() {
 	}
 }
 
-// checkRegisterTimes needs the guard, which may follow from others.
+// checkRegisterTimes checks the durations. It must run after the lease guard is known, because the guard may depend on
+// other keys.
 func (d *draft) checkRegisterTimes() {
 	if m, guard := &d.cfg.Machine, d.cfg.Machine.LeaseGuard; d.cfg.Register.Enabled && m.RegistrationLease <= guard {
 		d.at(ownPath(leaseTimeK), Conflict, fmt.Sprintf("make it longer than lease_guard, %v; nothing could be written",
@@ -206,8 +209,8 @@ func (d *draft) checkRegisterTimes() {
 	}
 }
 
-// Geometry is how the cache of a rank of the file's lists is cut into pages. It is nil without Register, and before
-// Layout is known. Its list is the Config's.
+// Geometry returns how the cache of one rank is divided into pages; rank is an index into the file's lists. It returns
+// nil without Register and before Layout is known. The result shares its list of layers with the Config.
 func (c *Config) Geometry(rank int) *geometry.Geometry {
 	r := &c.Register
 	if !r.Enabled || c.Layout == (protocol.Layout{}) {
@@ -223,17 +226,18 @@ func (r *Register) geometry(rank uint32) *geometry.Geometry {
 	}
 }
 
-// Pages of a request go in one registration: as many as keys in a batch, and many more than keys of chunks there are.
+// All pages of a request are sent in one registration. Their number is bounded like the keys of a batch, but a request
+// has many more pages than chunk keys.
 const (
 	keysPerBatchMax       = 1 << 16
 	pagesRegisteredMax    = 1 << 20
 	pagesRegisteredUsual  = 1 << 19
-	registeredPageBytes   = 14       // of a message: the number of a page's life, and at most one of a block
-	registrationBytesElse = 16 << 10 // at most
+	registeredPageBytes   = 14       // bytes of a message for each page: the page generation, and at most one block number
+	registrationBytesElse = 16 << 10 // upper bound of the other bytes of a message
 )
 
-// finishRegistration says how many pages a registration has, and how long it is. Who says one of the two has as much of
-// the other.
+// finishRegistration sets the number of pages of a registration, and the size of its message. If the file gives only
+// one of the two values, the other one is derived from it.
 func (d *draft) finishRegistration() {
 	keys, bytes := ownPath(keysPerBatchKey), ownPath(messageBytesKey)
 	if !d.cfg.Register.Enabled {
@@ -258,14 +262,15 @@ func (d *draft) finishRegistration() {
 	}
 }
 
-// registerFields are our keys of what a geometry calls otherwise.
+// registerFields maps the names that package geometry uses to kvferry's keys.
 var registerFields = map[string]string{
 	"ranks": "register.tp_size", "rank": "register.tp_rank", "stages": "register.pp_size", "stage": "register.pp_rank",
 	"heads": "register.kv_heads", "cell_heads": "register.cell_heads", "layers": "register.layers",
 	"blocks": "register.blocks", "per_logical": "register.blocks_per_logical", "block_tokens": "register.block_tokens",
 }
 
-// cells is what a page of registered blocks holds, and how many there are, of a rank whose blocks of all layers have l.
+// cells returns the layout of a page of registered blocks and the number of pages, for a rank whose blocks of all
+// layers have the layout l. It reports false with a problem if the keys do not fit together.
 func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p Problem, fits bool) {
 	r := c.Register
 	bad := func(key string, value any, remedy string, args ...any) (protocol.Layout, uint32, Problem, bool) {
@@ -330,7 +335,8 @@ func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p
 	return cell, uint32(n), Problem{}, true
 }
 
-// registers compares whether blocks of the two pair. Which engine is the producer, its blocks say; so both are asked.
+// registers checks whether the blocks of the two engines can be paired. Either engine may be the producer, as the
+// blocks of each request decide, so the checks are symmetric.
 func (c *comparison) registers() {
 	a, b := &c.a.Register, &c.b.Register
 	switch {

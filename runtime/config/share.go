@@ -10,43 +10,49 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Share is how a node shares chunks with peers (enable_p2p). Without Enabled nothing else here has an effect.
+// Share has the parameters of a node that shares chunks with peers (enable_p2p). Without Enabled, the other fields have
+// no effect.
 type Share struct {
 	Enabled bool
-	// Only: the node does nothing else (no enable_pd). It serves handshakes at Config.InitPorts.
+	// Only means that the node only shares chunks, without enable_pd. It serves handshakes at Config.InitPorts.
 	Only bool
-	// LookupPorts are where peers ask what there is, by rank.
+	// LookupPorts are the ports where peers look up which chunks the node has, by rank.
 	LookupPorts []uint16
-	// Max is how many gets are in progress, how many loans are out, and how many questions directories are asked at a time.
+	// Max is the maximum number of gets in progress, of read leases granted to peers, and of lookups in progress at
+	// directories.
 	Max uint32
-	// Pull: chunks are read by the node that asks for them; otherwise the node that has them writes them.
+	// Pull means that the requesting node reads the chunks. Otherwise, the node that has the chunks writes them.
 	Pull bool
-	// StagingBytes is what fetches read into where chunks may stay with peers until they are fetched (Machine.Keeps); see
-	// Config.StagingPages.
+	// StagingBytes is the size of the pool part into which fetches read, if chunks may stay with peers until they are
+	// fetched (Machine.Keeps); see Config.StagingPages.
 	StagingBytes uint64
-	// NPU: beside the pool, which is host memory and the cache, there is one in the NPU's own memory, of NPUBytes
-	// (Config.NPUPages). With Delay fetches read into it; else what peers write or this node reads of theirs lands there.
+	// NPU adds a second pool of NPUBytes in the NPU's own memory (Config.NPUPages), beside the pool in host memory,
+	// which is the cache. With Delay, fetches read into the second pool. Otherwise, the chunks that peers write and
+	// the chunks that this node reads from peers land there.
 	NPU      bool
 	NPUBytes uint64
-	// Arena: what peers read is copied first, by so many threads, to pages that ArenaBytes are of (Config.ArenaPages).
+	// Arena means that chunks are copied to an arena of ArenaBytes (Config.ArenaPages) before peers read them, by
+	// ArenaThreads threads.
 	Arena        bool
 	ArenaBytes   uint64
 	ArenaThreads uint32
 
-	// Feeds and Replies are where controllers are told and asked; none: who has what is for the engine to know.
+	// Feeds and Replies are the addresses of controllers: the node reports its chunks to Feeds, and sends lookups to
+	// Replies. Without controllers, the engine must know which peer has which chunk.
 	Feeds, Replies []protocol.Endpoint
-	Vanilla        bool // they are LMCache's
-	// Instance is what they call this node, WorkerPorts what they are told of its port, by rank.
+	Vanilla        bool // the controllers are LMCache's own
+	// Instance is the name under which controllers know this node. WorkerPorts are the ports that the node reports to
+	// them, by rank.
 	Instance    string
 	WorkerPorts []uint16
 }
 
 const (
-	npuDefault = 1 << 30            // bytes, of the pool in the NPU's memory
-	getSpare   = 2 * effects.Second // of a get, beyond its lookups
+	npuDefault = 1 << 30            // bytes of the pool in the NPU's memory
+	getSpare   = 2 * effects.Second // duration of a get beyond its lookups
 )
 
-// validateShare checks what the keys of sharing say together, and makes a node without enable_pd one of both sides.
+// validateShare checks the keys of sharing together. A node without enable_pd gets both roles.
 func (d *draft) validateShare() {
 	s := &d.cfg.Share
 	if !s.Enabled {
@@ -111,7 +117,7 @@ func (d *draft) validateShare() {
 	d.validateController()
 }
 
-// noteShare notes what a node that shares does otherwise than LMCache's.
+// noteShare adds a note if p2p_npu_buffer_size has no effect, and resets the staging size then.
 func (d *draft) noteShare() {
 	if s := &d.cfg.Share; !d.cfg.Machine.Keeps && !s.NPU {
 		d.note(npuBytesKey, "no effect without p2p_use_npu, or p2p_delay_pull: there is no pool on the NPU, and nothing reads "+
@@ -120,7 +126,7 @@ func (d *draft) noteShare() {
 	}
 }
 
-// validateSecond checks what is said of a second pool, in the NPU's memory.
+// validateSecond checks the keys of the second pool, in the NPU's memory.
 func (d *draft) validateSecond() {
 	s, c := &d.cfg.Share, &d.cfg
 	if !s.NPU {
@@ -145,7 +151,7 @@ func (d *draft) validateSecond() {
 	}
 }
 
-// validateController checks whom a node tells what it has.
+// validateController checks the controllers to which a node reports its chunks.
 func (d *draft) validateController() {
 	s := &d.cfg.Share
 	if !d.controller {
@@ -165,7 +171,7 @@ func (d *draft) validateController() {
 	}
 }
 
-// forgetShare drops what is said of sharing, at a node that does not, and what is wrong with it.
+// forgetShare resets the keys of sharing and removes their problems, at a node that does not share.
 func (d *draft) forgetShare() {
 	for _, k := range slices.Concat(shareKeys, extraKeys) {
 		s, given := d.found[k.name]
@@ -183,8 +189,9 @@ func (d *draft) forgetShare() {
 	d.cfg.Share, m.Sharing, m.Finding, m.Tuning.AttemptsMax = Share{}, own.Sharing, own.Finding, own.Tuning.AttemptsMax
 }
 
-// Mode is how chunks go from node to node: "push", "pull", "delayed pull" or "layer by layer"; of a node that shares
-// "sharing by" one of the first three, behind what it does beside that, such as "push, sharing by delayed pull".
+// Mode returns how chunks move between nodes: "push", "pull", "delayed pull" or "layer by layer". For a node that
+// shares, it returns "sharing by" and one of the first three, after the mode of its other transfers if it has any, such
+// as "push, sharing by delayed pull".
 func (c *Config) Mode() string {
 	mode := c.Pull.String()
 	if c.Layerwise.Enabled {

@@ -1,10 +1,10 @@
 package config
 
-// A Size is a number of bytes as the flag of a command, written as the keys of a file are: 64MiB. It is what
-// the flags of cobra take for a value.
+// A Size is a number of bytes as the value of a command's flag, written as in the keys of a file, such as 64MiB. It
+// implements the value interface of cobra's flags.
 type Size uint64
 
-// Set reads a size.
+// Set parses a size.
 func (s *Size) Set(text string) error {
 	n, err := parseSize(text)
 	if err == nil {
@@ -13,8 +13,8 @@ func (s *Size) Set(text string) error {
 	return err
 }
 
-// String writes it with the largest unit that leaves it whole.
+// String returns the size in the largest unit that gives a whole number.
 func (s *Size) String() string { return formatSize(uint64(*s)) }
 
-// Type is what help calls the value.
+// Type returns the name of the value in help texts.
 func (*Size) Type() string { return "size" }

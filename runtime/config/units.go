@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// parseBool reads what PyYAML and LMCache's environment take for a bool.
+// parseBool parses the words for a bool that PyYAML and LMCache's environment accept.
 func parseBool(s string) (bool, error) {
 	switch strings.ToLower(s) {
 	case "true", "yes", "on", "1":
@@ -21,8 +21,8 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("write true or false")
 }
 
-// parseUint reads a decimal or 0x integer. A leading zero is refused: YAML 1.1 would read it as
-// octal and YAML 1.2 as decimal, and the two ends may disagree about which they are.
+// parseUint parses a decimal or 0x integer. It refuses a leading zero, because YAML 1.1 would read octal and YAML 1.2
+// decimal, and the two ends may use different versions.
 func parseUint(s string) (uint64, error) {
 	digits := strings.ReplaceAll(s, "_", "")
 	if len(digits) > 1 && digits[0] == '0' && digits[1] != 'x' && digits[1] != 'X' {
@@ -35,7 +35,7 @@ func parseUint(s string) (uint64, error) {
 	return n, nil
 }
 
-// sizeUnits are tried in order, so longer suffixes come before those they end in.
+// sizeUnits are tried in order, so a longer suffix precedes a shorter suffix that it ends in.
 var sizeUnits = []struct {
 	suffix string
 	bytes  uint64
@@ -44,7 +44,7 @@ var sizeUnits = []struct {
 	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
 }
 
-// parseSize reads a number of bytes: 67108864 or 64MiB, 64MB being 64,000,000.
+// parseSize parses a number of bytes, such as 67108864 or 64MiB. 64MB is 64,000,000.
 func parseSize(s string) (uint64, error) {
 	unit := uint64(1)
 	for _, u := range sizeUnits {
@@ -63,7 +63,7 @@ func parseSize(s string) (uint64, error) {
 	return n * unit, nil
 }
 
-// parseSeconds reads seconds, whole or not, or a text with units such as 250ms or 1m30s.
+// parseSeconds parses a number of seconds with or without decimals, or a text with units such as 250ms or 1m30s.
 func parseSeconds(s string) (time.Duration, error) {
 	if d, err := time.ParseDuration(s); err == nil {
 		return d, nil
@@ -75,7 +75,8 @@ func parseSeconds(s string) (time.Duration, error) {
 	if math.IsInf(f, 0) {
 		return 0, fmt.Errorf("write a finite number of seconds: nothing here waits for ever")
 	}
-	// Exact for what keys take: up to a day, a float64 of seconds is good to a hundredth of a nanosecond.
+	// The result is exact in the range of the keys: for up to a day, a float64 of seconds is accurate to a hundredth
+	// of a nanosecond.
 	ns := math.Round(f * float64(time.Second))
 	if math.Abs(ns) >= 1<<63 {
 		return 0, fmt.Errorf("write fewer seconds")
@@ -83,7 +84,7 @@ func parseSeconds(s string) (time.Duration, error) {
 	return time.Duration(ns), nil
 }
 
-// parsePercent reads a percentage into millionths, exactly: LMCache's floats would make 100 - 2.2 less than 97.8.
+// parsePercent parses a percentage into millionths, exactly. With LMCache's floats, 100 - 2.2 would be less than 97.8.
 func parsePercent(s string) (uint32, error) {
 	const decimalsMax, digitsMax = 4, 3
 	whole, decimals, _ := strings.Cut(strings.TrimSuffix(s, "%"), ".")
@@ -102,14 +103,14 @@ func parsePercent(s string) (uint32, error) {
 	return uint32(ppm), nil
 }
 
-// formatPercent writes millionths as parsePercent reads them.
+// formatPercent renders millionths in the form that parsePercent reads.
 func formatPercent(ppm uint32) string {
 	const ppmOfOne = 10_000
 	s := fmt.Sprintf("%d.%04d", ppm/ppmOfOne, ppm%ppmOfOne)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// parseFloat reads a YAML number; infinities, but no NaN and none of Go's hexadecimal forms.
+// parseFloat parses a YAML number. It accepts infinities, but not NaN and not Go's hexadecimal forms.
 func parseFloat(s string) (float64, error) {
 	switch strings.ToLower(s) {
 	case ".inf", "+.inf", "inf", "+inf", "infinity":
@@ -127,7 +128,7 @@ func parseFloat(s string) (float64, error) {
 	return f, nil
 }
 
-// formatSize writes a size as parseSize reads it, with the largest unit that leaves it whole.
+// formatSize renders a size in the form that parseSize reads, in the largest unit that gives a whole number.
 func formatSize(n uint64) string {
 	for _, u := range []struct {
 		suffix string
@@ -140,7 +141,7 @@ func formatSize(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// formatSeconds writes a duration as parseSeconds reads it, and LMCache: in seconds.
+// formatSeconds renders a duration in seconds, which is the form that both parseSeconds and LMCache read.
 func formatSeconds(d effects.Duration) string {
 	return strconv.FormatFloat(float64(d)/float64(effects.Second), 'f', -1, 64)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// validate checks what keys say together, and finishes the Config. A key that was given and could
-// not be read has its problem already; nothing is said about it again.
+// validate checks the values of the keys together, and completes the Config. It reports no second problem for a key
+// whose value could not be read.
 func (d *draft) validate() {
 	d.beginRegister()
 	if d.validateShare(); !d.cfg.Share.Only {
@@ -38,7 +38,7 @@ func (d *draft) validate() {
 	}
 }
 
-// validatePD checks what a node of prefill and decode must have.
+// validatePD checks the keys that a node for prefill and decode requires.
 func (d *draft) validatePD() {
 	d.require("enable_pd", "set enable_pd: true")
 	if d.given("enable_pd") && !d.enablePD {
@@ -63,7 +63,7 @@ func (d *draft) validatePD() {
 
 func (d *draft) given(name string) bool { _, is := d.found[name]; return is }
 
-// require reports a key that is not there.
+// require reports a problem if a required key is not given.
 func (d *draft) require(name, remedy string) {
 	if !d.given(name) {
 		if role, given := d.found["pd_role"]; given && role.file != d.cfg.Name {
@@ -73,7 +73,7 @@ func (d *draft) require(name, remedy string) {
 	}
 }
 
-// at reports a problem at a key's value, unless that value has one already.
+// at reports a problem at the value of a key, unless that value has a problem already.
 func (d *draft) at(name string, code Code, remedy string) {
 	s, given := d.found[name]
 	if !given {
@@ -130,7 +130,7 @@ func (d *draft) finishTimes() {
 		p.AllocTimeout, d.cfg.allocTimeoutKey = p.BreakerTTL, "pd_alloc_fail_backoff_ttl"
 	}
 	if !d.given(ownPath("lease_guard")) {
-		p.LeaseGuard = min(p.LeaseGuard, p.Lease/4) // A short lease must leave time to write.
+		p.LeaseGuard = min(p.LeaseGuard, p.Lease/4) // A short lease must leave time to write (rule M4).
 	} else if p.LeaseGuard >= p.Lease {
 		d.at(ownPath("lease_guard"), Conflict,
 			fmt.Sprintf("make it shorter than lease, %v; nothing could be done under a grant otherwise", p.Lease))
@@ -139,7 +139,7 @@ func (d *draft) finishTimes() {
 		d.at("pd_pull_pending_ttl", Conflict,
 			fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
 	}
-	// Of a node of one side only one of the two is of use; the other one is its peers', which Compare looks at.
+	// A node of one role uses only one of the two timeouts. The other one is used by its peers, and Compare checks it.
 	if d.cfg.Role == Both && p.ReplyTimeout <= p.AllocTimeout {
 		d.at(ownPath("link.request_timeout"), Conflict, fmt.Sprintf("with pd_role: both make it longer than %s, %v, "+
 			"which its peers have, too: or a refusal for want of pages would come too late", d.cfg.allocTimeoutKey,
@@ -153,24 +153,26 @@ func (d *draft) finishTimes() {
 	}
 }
 
+// finishLimits computes the limits of messages from the keys below limits.
 func (d *draft) finishLimits() {
 	d.finishRegistration()
 	l := protocol.DefaultLimits()
 	if d.cfg.Register.Enabled {
-		l.BlockCount = pagesRegisteredMax // So that who asks for more than there may be is told so.
+		// The decoder accepts a registration that is too large, so that the peer is told why it is refused.
+		l.BlockCount = pagesRegisteredMax
 	}
 	l.MessageBytes = int(d.messageBytes)
 	l.ArrayLen = int(d.keysPerBatch)
 	l.KeyBytes = int(d.keyBytes)
 	d.cfg.Limits = l
-	// A byte count that no batch could fill is a slip; a full batch of the longest keys need not fit.
+	// A message that cannot contain a single key is a mistake. A full batch of the longest keys does not have to fit.
 	if d.messageBytes < uint64(d.keyBytes) {
 		d.at(ownPath(messageBytesKey), Conflict,
 			fmt.Sprintf("one key may have limits.key_bytes, %d; make a message longer", d.keyBytes))
 	}
 }
 
-// finishPools says which key is which pool's size.
+// finishPools determines which key sets the size of which pool.
 func (d *draft) finishPools() {
 	c := &d.cfg
 	c.poolKey = bufferKey
@@ -196,7 +198,7 @@ func (d *draft) finishPools() {
 	}
 }
 
-// finishLayout lays out the pool if the file says what a chunk looks like.
+// finishLayout computes the sizes of the pools if the file describes the layout of a chunk.
 func (d *draft) finishLayout() {
 	anyGiven := false
 	for name := range d.found {
@@ -220,7 +222,7 @@ func (d *draft) finishLayout() {
 		layout.Shape.Dims[0], layout.Shape.Dims[3] = 1, l.headSize
 	} else {
 		d.require(ownPath("layout.num_kv_heads"), together)
-		// Bounded by the table of keys: at most 2^36, so the product is checked before it is cut.
+		// The table of keys bounds the product to 2^36, so the product is checked before it is truncated.
 		hidden := uint64(l.kvHeads) * uint64(l.headSize)
 		if hidden > 1<<31 {
 			d.at(ownPath("layout.num_kv_heads"), Conflict,
@@ -229,7 +231,7 @@ func (d *draft) finishLayout() {
 		layout.Shape.Dims[3] = uint32(hidden)
 	}
 	if len(d.problems) > 0 {
-		return // The pool's size would be computed from what is known to be wrong.
+		return // The size of the pool would be computed from values that are known to be wrong.
 	}
 	if p, fits := c.layOut(layout); !fits {
 		d.at(p.Field, p.Code, p.Remedy)

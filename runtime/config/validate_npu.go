@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// validatePlacing checks what the pool's place and the channel say together. It comes before everything that asks by
-// which plane bytes move.
+// validatePlacing checks the place of the pool and the channel together. It runs before every check that depends on the
+// data plane.
 func (d *draft) validatePlacing() {
 	c := &d.cfg
 	if c.Device.Kind == DeviceNPU {
@@ -35,7 +35,7 @@ func (d *draft) validatePlacing() {
 	if c.Leased() {
 		var but []string
 		if !c.NeedsNPU() {
-			but = append(but, overcommitKey) // The pool is memory of this process all the same.
+			but = append(but, overcommitKey) // In this case too, the pool is memory of this process.
 		}
 		d.forget(nodeKeys, "data.", fmt.Sprintf("bytes go over %v", c.Channel), but...)
 		c.Data.TCPPorts = nil
@@ -46,7 +46,7 @@ func (d *draft) validatePlacing() {
 	}
 }
 
-// validateMemory checks of what kind the memory is to be.
+// validateMemory checks the properties of the pool's memory.
 func (d *draft) validateMemory() {
 	c := &d.cfg
 	if c.Pool.HugePages && c.NeedsNPU() {
@@ -64,7 +64,7 @@ func (d *draft) validateMemory() {
 	}
 }
 
-// deviceKey is the key that says where the pool lies.
+// deviceKey returns the key that sets the place of the pool.
 func (d *draft) deviceKey() string {
 	if d.given(legacyDeviceKey) && !d.given(deviceKey) {
 		return legacyDeviceKey
@@ -83,7 +83,8 @@ func (d *draft) validateHCCL() {
 	}
 }
 
-// forget notes of those of keys whose names begin so that they have no effect, and why; but some have one.
+// forget adds a note, with the reason why, that a key has no effect, to every key whose name begins with prefix, except
+// for the keys in but.
 func (d *draft) forget(keys []key, prefix, why string, but ...string) {
 	for _, k := range keys {
 		if strings.HasPrefix(k.name, prefix) && !slices.Contains(but, k.name) {
@@ -92,8 +93,8 @@ func (d *draft) forget(keys []key, prefix, why string, but ...string) {
 	}
 }
 
-// noteNPU tells of what runs and not everywhere. Only the pool that peers write to or read from must be in reach of
-// HCCS: the other end's is its own NPU's to access.
+// noteNPU adds notes about settings that do not work on every machine. Only the pool that peers write to or read from
+// must be in reach of HCCS; each peer's own NPU accesses the pool of that peer.
 func (d *draft) noteNPU() {
 	c := &d.cfg
 	if c.Channel != ChannelHCCL {
@@ -115,7 +116,7 @@ func (d *draft) noteNPU() {
 	}
 }
 
-// forgetHCCL drops the keys of a plane that the node has not, so that their lists count for nothing.
+// forgetHCCL resets the keys of HCCL on a node without that plane, so that their lists are not counted.
 func (d *draft) forgetHCCL() {
 	d.forget(npuKeys, "hccl.", fmt.Sprintf("transfer_channel is %v", d.cfg.Channel))
 	h := &d.cfg.HCCL

@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// validatePorts checks that every rank has each of its ports to itself, and that all lists serve the same
-// ranks, as far as they are given.
+// validatePorts checks that no two ranks use the same port, and that all lists that are given serve the same number of
+// ranks.
 func (d *draft) validatePorts() {
 	c := &d.cfg
 	d.validateListLengths()
@@ -45,13 +45,14 @@ func (d *draft) validateListLengths() {
 		case l.ranks == 0:
 		case n == 0:
 			first, n = l.name, l.ranks
-		case l.ranks != n && d.given(l.name): // A list that follows from another is as wrong as that.
+		case l.ranks != n && d.given(l.name):
+			// A derived list is not reported, because it has the same error as the list that it is derived from.
 			d.at(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one of both", l.ranks, first, n))
 		}
 	}
 }
 
-// initKey is the key of the ports where handshakes are taken.
+// initKey returns the key of the ports at which handshakes are accepted.
 func (c *Config) initKey() string {
 	if c.Share.Only {
 		return p2pInitKey

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// StrayVariables returns notes on variables of an environment, as os.Environ gives it, that say nothing to Parse but are
-// nearly the name of one that does: LMCACHE_CHUNKSIZE, LM_CACHE_CHUNK_SIZE. LMCache's own variables, and all others,
-// are none. No value is shown.
+// StrayVariables returns notes on variables of an environment, in the form of os.Environ, that Parse does not read
+// although their names are close to the name of a variable that it reads: LMCACHE_CHUNKSIZE, LM_CACHE_CHUNK_SIZE.
+// LMCache's own variables and all other variables get no note. The notes show no values.
 func StrayVariables(environ []string) []Problem {
 	return nodeSchema.strayVariables(environ)
 }
 
-// StrayDirectoryVariables does so for ParseDirectory.
+// StrayDirectoryVariables returns the same notes for ParseDirectory.
 func StrayDirectoryVariables(environ []string) []Problem {
 	return directorySchema.strayVariables(environ)
 }
 
-// lmcachesVariables are read by LMCache itself and are no keys.
+// lmcachesVariables are read by LMCache itself and do not correspond to keys.
 var lmcachesVariables = []string{"LMCACHE_CONFIG_FILE", "LMCACHE_LOG_LEVEL", "LMCACHE_TRACK_USAGE",
 	"LMCACHE_USE_EXPERIMENTAL", "LMCACHE_REMOTE_URL", "LMCACHE_LOG_FORMAT", "LMCACHE_DEBUG"}
 
@@ -65,7 +65,7 @@ func (s *schema) strayVariables(environ []string) (notes []Problem) {
 	return notes
 }
 
-// near is nearest for names that all begin alike: only a slip or two count.
+// near is like nearest, for names that all have the same prefix, so that only one or two edits count as a slip.
 func near(bare string, names []string) string {
 	const slips = 2
 	if meant := nearest(bare, names); meant != "" && edits(bare, meant) <= slips {
