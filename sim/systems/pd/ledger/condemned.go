@@ -10,16 +10,17 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What a machine hears that nobody wants any more it may end in several steps, while its deadline is at once. In
-// between what is condemned stands, and is told to nobody; and when its work is done, or it says so, none of it stands.
+// A machine that learns that grants are no longer wanted may end them in several steps, with its deadline at once. In
+// between the grants are in force, and are reported to no peer. When the machine's work is done, or it reports so, none
+// of them is in force.
 
-// An owed is a grant that is to end because its writer is lost, or its request abandoned.
+// owed is a grant that must end because its writer is lost, or its request abandoned.
 type owed struct {
 	grant effects.GrantID
 	lost  bool
 }
 
-// condemn notes the grants to write that stand although nobody wants them since this step.
+// condemn records the write grants in force that are no longer wanted since this step.
 func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 	if len(my.abandoned) > 0 {
 		or.judged(checkUnwanted)
@@ -35,7 +36,7 @@ func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 			my.owed = append(my.owed, owed{id, lost})
 		}
 	}
-	slices.SortFunc(my.owed, func(a, b owed) int { return cmp.Compare(a.grant, b.grant) }) // Whatever the map's order.
+	slices.SortFunc(my.owed, func(a, b owed) int { return cmp.Compare(a.grant, b.grant) }) // Independent of the map's order.
 	queue := or.all().queue.at(n)
 	for i := range queue.waiters {
 		if o := &queue.waiters[i]; o.reading && !o.atOnce && o.job > 0 && slices.Contains(my.abandoned, o.job) {
@@ -44,8 +45,8 @@ func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 	}
 }
 
-// ends checks, of a machine that has no more work of this instant, that those have ended, and that of what it reads for
-// such a request the end is asked for.
+// ends checks, when the machine has no more work of this instant, that these grants have ended, and that the reads for
+// such requests were cancelled.
 func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 	for _, o := range my.owed {
 		g := n.Grants[o.grant]
@@ -76,7 +77,7 @@ func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 	}
 }
 
-// again checks that a grant which its peer asks for again is not one that ends because that was lost.
+// again checks that a grant which its peer requests again is not one that must end because the peer was lost.
 func (or *promptOracle) again(n *world.Node, g *world.Grant, reply *protocol.AllocResponse) {
 	if i := or.owes(n, g.ID); i >= 0 && or.at(n).owed[i].lost && !reply.AllocFailed && len(reply.RemoteIndexes) > 0 {
 		or.fail(checkWriterLost, "node %d tells grant %d again although it was told that its writer is gone",
@@ -118,8 +119,8 @@ func (or *promptOracle) abandonRefused(n *world.Node, job int) {
 	}
 }
 
-// begun notes what it is abandoning from this step on. An engine may abandon a request twice: then it goes on after the
-// first outcome, until the second.
+// begun records which requests the machine is abandoning from this step on. An engine may abandon a request twice: then
+// the abandoning goes on after the first outcome until the second.
 func (my *promptLife) begun() {
 	my.ending = append(my.ending, my.abandoned...)
 	for _, job := range my.agreed {
