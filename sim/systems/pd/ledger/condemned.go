@@ -100,18 +100,18 @@ func (or *promptOracle) abandonEnded(n *world.Node, job int) {
 	}
 }
 
-// owes is the place of a grant among those that are to end; -1 if it is not.
+// owes returns the index of a grant among the grants that must end, and -1 if it is not among them.
 func (or *promptOracle) owes(n *world.Node, id effects.GrantID) int {
 	return slices.IndexFunc(or.at(n).owed, func(o owed) bool { return o.grant == id })
 }
 
-// abandons says whether n is abandoning a job's request.
+// abandons reports whether n is abandoning the request of a job.
 func (or *promptOracle) abandons(n *world.Node, job int) bool {
 	return slices.Contains(or.at(n).ending, job+1)
 }
 
-// abandonRefused notes that a request is not abandoned after all, such as where too many are being abandoned already: its
-// engine was told, and what is under way for it stands.
+// abandonRefused records that a request is not abandoned after all, for example because too many requests are being
+// abandoned. The engine was told so, and what is in progress for the request goes on.
 func (or *promptOracle) abandonRefused(n *world.Node, job int) {
 	my := or.at(n)
 	if i := slices.Index(my.abandoned, job+1); i >= 0 {
