@@ -85,7 +85,7 @@ func (or *promptOracle) again(n *world.Node, g *world.Grant, reply *protocol.All
 	}
 }
 
-// abandonEnded checks that nothing is granted for a request any more of which a machine says that it is abandoned.
+// abandonEnded checks that no grant is in force for a request that the machine reports as abandoned.
 func (or *promptOracle) abandonEnded(n *world.Node, job int) {
 	first := effects.GrantID(0)
 	for id, g := range n.Grants {
