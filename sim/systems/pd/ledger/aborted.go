@@ -10,12 +10,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine that aborts a command is told whether there was something to end. If so, the command has its outcome before
-// its machine has no more work, unless a device or a plane still works for the node: that nobody can stop at once.
+// An engine that aborts a command is notified whether there was something to end. If so, the command has its outcome
+// before the machine has no more work, unless a device or a plane still works for the node, because that cannot be
+// stopped at once.
 
 var checkAborted = oracle.NewCheck("L1", "commands that are aborted")
 
-// abortedOracle judges what becomes of commands that engines abort.
+// abortedOracle judges what becomes of commands that engines abort (L1).
 type abortedOracle struct {
 	judge
 	perLife[abortedLife]
@@ -30,18 +31,19 @@ func (*abortedOracle) listen(l *oracle.Listen[abortedOracle]) {
 	oracle.On(l, func(o *abortedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// abortedLife records the aborted commands of one incarnation of a node.
 type abortedLife struct {
-	targets []effects.Ticket `snap:"skip"` // that the machine agreed to end, and has not
+	targets []effects.Ticket `snap:"skip"` // commands that the machine agreed to end and has not ended
 }
 
 func (s *abortedLife) empty() { *s = abortedLife{targets: s.targets[:0]} }
 
-// agreed notes that a machine says it ends a command.
+// agreed records that a machine has agreed to end a command.
 func (or *abortedOracle) agreed(n *world.Node, t effects.Ticket) {
 	or.at(n).targets = append(or.at(n).targets, t)
 }
 
-// afterStep checks that it has.
+// afterStep checks that the machine has ended the commands that it agreed to end.
 func (or *abortedOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	if n.Busy || len(my.targets) == 0 {
@@ -62,7 +64,7 @@ func (or *abortedOracle) afterStep(n *world.Node) {
 	my.targets = my.targets[:0]
 }
 
-// works says whether a device or a plane may still work for a node, or a command of its.
+// works reports whether a device or a plane may still work for a node or for one of its commands.
 func (or *abortedOracle) works(n *world.Node, c *pd.Command) bool {
 	return c.Device.Corr != 0 ||
 		slices.ContainsFunc(or.w.Going.Transfers.Some, func(t *world.Transfer) bool { return t.Local.Node == n && !t.Ended })

@@ -10,17 +10,17 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Nobody listens at a receiver's address: its senders learn it when they connect. A put that waits for that connection
-// ends then and there, as unreachable, and not when its patience is over. One that comes later finds out for itself.
-// (L1.)
+// If nobody listens at a receiver's address, its senders learn that when they connect. A put that waits for the
+// connection ends then and there, as unreachable, and not when its deadline is over. A put that is issued later finds
+// out for itself (L1).
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkStranded    = oracle.NewCheck("L1", "puts where nobody listens")
 	checkUnreachable = oracle.NewCheck("L1", "puts that end early")
 )
 
-// absentOracle judges what becomes of puts to who is not there.
+// absentOracle judges what becomes of puts to a receiver that is not there.
 type absentOracle struct {
 	judge
 	perLife[absentLife]
@@ -43,12 +43,12 @@ type absentLife struct {
 
 func (s *absentLife) empty() { *s = absentLife{to: s.to[:0]} }
 
-// An absentSeen is what one life of a sender did towards a receiver.
+// absentSeen is what one incarnation of a sender did towards a receiver.
 type absentSeen struct {
-	conn uint64 // the newest on which it would shake hands
-	sent uint64 // the step in which it asked for pages, or offered some, last
-	none uint64 // the step in which it was told last that nobody listens
-	owed uint64 // such a step, if puts that it is to end may still stand: it has work left of that instant; else 0
+	conn uint64 // the newest connection for a handshake
+	sent uint64 // the step in which it last sent an allocation request or an offer
+	none uint64 // the step in which it was last notified that nobody listens
+	owed uint64 // such a step, if it has work left and may still have to end puts; otherwise 0
 }
 
 func (or *absentOracle) absent(n *world.Node, receiver int32) *absentSeen {
@@ -59,40 +59,41 @@ func (or *absentOracle) absent(n *world.Node, receiver int32) *absentSeen {
 	return &my.to[receiver]
 }
 
-// connecting notes a connection that a sender makes.
+// connecting records a connection that a sender makes.
 func (or *absentOracle) connecting(n *world.Node, c *world.Conn) {
 	if n.Sends() && c.Channel == effects.ChannelInit && c.Server >= 0 {
 		a := or.absent(n, c.Server)
-		if a.owed != 0 { // What waits is about to learn it anew.
+		if a.owed != 0 { // The waiting puts are about to be notified anew.
 			or.void(checkStranded)
 		}
 		a.conn, a.owed = c.ID, 0
 	}
 }
 
-// spoke notes that a put is under way: what is known of its receiver by then is no reason for its end any more.
+// spoke records that a put is in progress. What the sender knew of the receiver before is no reason for the put's end
+// any more.
 func (or *absentOracle) spoke(n *world.Node, c *world.Conn) {
 	if n.Sends() && c.Channel == effects.ChannelAlloc && c.Server >= 0 {
 		or.absent(n, c.Server).sent = n.Steps
 	}
 }
 
-// nobody notes that a sender is told in its next step that nobody listens, on whichever of the receiver's ports.
+// nobody records that a sender is notified in its next step that nobody listens on one of the receiver's ports.
 func (or *absentOracle) nobody(n *world.Node, c *world.Conn) {
 	if n.Sends() && c.Server >= 0 {
 		or.absent(n, c.Server).none = n.Steps + 1
 	}
 }
 
-// stranded checks, when a sender was told that nobody listens and has no more work of that instant, that no put waits
-// on that came before it. One that was under way once may have more to wait for; and an attempt that took too long was
-// given up already.
+// stranded checks, when a sender was notified that nobody listens and has no more work of that instant, that no earlier
+// put waits for the receiver. A put that was in progress once may have more to wait for, and an attempt that took too
+// long was given up already.
 func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
 	if !n.Sends() || c.Channel != effects.ChannelInit || c.Server < 0 || or.w.Failure != nil {
 		return
 	}
 	a := or.absent(n, c.Server)
-	if n.Receives() && or.w.Nodes[c.Server].Pulls || or.w.Flows.Bring() { // It may ask there for more time, or for chunks.
+	if n.Receives() && or.w.Nodes[c.Server].Pulls || or.w.Flows.Bring() { // It may connect for renewals, or for chunks.
 		or.void(checkStranded)
 		return
 	}
@@ -104,7 +105,7 @@ func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
 	or.afterStep(n)
 }
 
-// afterStep judges what is owed by now.
+// afterStep judges the checks that were due when the machine had more work.
 func (or *absentOracle) afterStep(n *world.Node) {
 	if n.Busy || !n.Sends() {
 		return
@@ -118,7 +119,7 @@ func (or *absentOracle) afterStep(n *world.Node) {
 	}
 }
 
-// waits checks that no put to a receiver waits that was told that nobody listens there.
+// waits checks that no put waits for a receiver of which the sender was notified that nobody listens there.
 func (or *absentOracle) waits(n *world.Node, receiver int32, a *absentSeen) {
 	or.judged(checkStranded)
 	for _, t := range or.w.Undone.Some {
@@ -137,19 +138,20 @@ func (or *absentOracle) waits(n *world.Node, receiver int32, a *absentSeen) {
 	}
 }
 
-// unfoundCodes are how an attempt to connect may end that says nothing of what is to be put, or of how the peer is
-// made.
+// unfoundCodes are the codes with which an attempt to connect may end that say nothing about the put, or about the
+// peer's configuration.
 var unfoundCodes = []effects.Code{effects.Unreachable, effects.Expired, effects.PeerLost, effects.Refused,
 	effects.Faulted, effects.Closed, effects.Stale}
 
-// unreachable checks that a put which was never under way ends early for no other reason than what it found itself.
+// unreachable checks that a put which was never in progress ends early only because of an attempt to connect that it
+// made itself.
 func (or *absentOracle) unreachable(n *world.Node, c *pd.Command, code effects.Code) {
 	if code == effects.OK {
 		return
 	}
 	if !slices.Contains(unfoundCodes, code) || or.w.Jobs[c.Job].PlainTo {
 		or.void(checkUnreachable)
-		return // What is wrong with it, or with the peer that it is for; or its receiver is to be left alone.
+		return // The put or its peer is wrong, or the receiver is backed off from.
 	}
 	or.judged(checkUnreachable)
 	a := or.absent(n, or.w.Jobs[c.Job].Receiver)

@@ -8,20 +8,20 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Where several requests are in flight on a connection, its end takes them all. Those that are sent again go in the
-// order in which they went first (L7, at senders).
+// If several requests are in flight on a connection, the end of the connection ends them all. The requests that are
+// sent again are sent in the order in which they were sent first (L7, at senders).
 
-// sentBefore is where an operation of one life of a sender was sent last, and where the time before. A list of them is
-// in the order in which they went first.
+// sentBefore records on which connection an operation of one incarnation of a sender was sent last, and on which the
+// time before. A list of these records is in the order in which the operations were sent first.
 type sentBefore struct {
 	life      uint32
 	operation uint64
 	conn      uint64
 	corr      effects.Corr
-	lost      uint64 // the connection of the time before; zero if that was answered
+	lost      uint64 // the connection of the time before; zero if there was a reply
 }
 
-// againOracle judges the order of what is sent again.
+// againOracle judges the order of requests that are sent again.
 type againOracle struct {
 	judge
 	asked [][]sentBefore `snap:"skip"` // by node: its requests on connections with a window
@@ -33,7 +33,7 @@ func (*againOracle) listen(l *oracle.Listen[againOracle]) {
 	oracle.On(l, func(o *againOracle, _ *oracle.Call, e world.Sending) { o.sent(e.Node, e.Conn, e.Corr, e.Body) })
 }
 
-// begin empties it for a run of so many nodes.
+// reset empties the records for a run with the given number of nodes.
 func (or *againOracle) reset(nodes int) {
 	for i := range or.asked {
 		or.asked[i] = or.asked[i][:0]
@@ -43,7 +43,7 @@ func (or *againOracle) reset(nodes int) {
 	}
 }
 
-// sent checks a request as it leaves its sender on a connection with a window.
+// sent checks a request when it is sent on a connection with a window.
 func (or *againOracle) sent(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if c.Window <= 1 || c.Server < 0 {
 		return
@@ -77,7 +77,7 @@ func (or *againOracle) sent(n *world.Node, c *world.Conn, corr effects.Corr, bod
 	}
 }
 
-// answered notes that an operation was answered: if it is sent again, then for another reason.
+// answered records that an operation got a reply: if it is sent again, then for another reason.
 func (or *againOracle) answered(n *world.Node, corr effects.Corr) {
 	for i := range or.asked[n.ID] {
 		if x := &or.asked[n.ID][i]; x.corr == corr && x.life == n.Life {
@@ -86,10 +86,11 @@ func (or *againOracle) answered(n *world.Node, corr effects.Corr) {
 	}
 }
 
-// unanswered notes what may not go again in its old order: an operation that its driver did not take, as it had no
-// question of that name, and goes after those that went; and one of whose end the driver tells late, when an operation
-// behind it was told of its own end, and was sent again already. Example: a connection is reset, and closed before the
-// machine hears of that. What it asked between the two ends at once, and what it asked before ends as the reset is told.
+// unanswered records which operations need not be sent again in their old order. One is an operation that its driver
+// did not take: the driver had no request with that id, and the operation follows those that were sent. The other is an
+// operation whose end the driver reports late, when a later operation has been reported and was sent again already.
+// Example: a connection is reset, and closed before the machine is notified of the reset. Requests that the machine
+// made between the two fail at once, and the requests from before fail when the reset is reported.
 func (or *againOracle) unanswered(n *world.Node, ev effects.Event) {
 	e, ok := ev.(*effects.Unanswered)
 	if !ok {

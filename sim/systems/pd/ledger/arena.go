@@ -10,10 +10,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A node with an arena copies there what it lends: from the Copy on both pages are the copy's until that has settled,
-// and then the one in the arena is its reader's.
+// A node with an arena copies there the chunks that it lends. From the Copy on, both pages belong to the copy until it
+// has settled. Then the page in the arena belongs to its reader.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkArenaFrom     = oracle.NewCheck("S2", "pages copied for peers")
 	checkArenaTo       = oracle.NewCheck("S4", "arena pages copied to")
@@ -28,7 +28,7 @@ var (
 	checkArenaFree     = oracle.NewCheck("S5", "free arena pages")
 )
 
-// arenaOracle judges copies for peers.
+// arenaOracle judges the copies that a node with an arena makes for peers.
 type arenaOracle struct {
 	judge
 	perLife[arenaLife]
@@ -45,10 +45,10 @@ func (*arenaOracle) listen(l *oracle.Listen[arenaOracle]) {
 	})
 }
 
-// arenaLife is what a life was asked and has not answered: it does when it has copied.
+// arenaLife records the lookups that one incarnation of a node has not replied to: it replies when it has copied.
 type arenaLife struct {
 	asked  []askedCopies `snap:"skip"`
-	former uint64        `snap:"skip"` // that this step has answered though it was given the same again
+	former uint64        `snap:"skip"` // a lookup with a reply in this step, which may also be asked again in it
 }
 
 type askedCopies struct {
@@ -60,13 +60,13 @@ func (x *askedCopies) its() *question { return &x.question }
 
 func (s *arenaLife) empty() { *s = arenaLife{asked: s.asked[:0]} }
 
-// heard notes a question that may be answered later.
+// heard records a lookup whose reply may come later.
 func (or *arenaOracle) heard(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	my.asked = append(my.asked, askedCopies{questionOf(n, request, &or.all().shared.get), slices.Clone(body)})
 }
 
-// answered is the question that an answer is to, for who judges it.
+// answered returns the lookup that a reply belongs to, for the oracle that judges the reply.
 func (or *arenaOracle) answered(n *world.Node, request uint64, answer []byte) (body []byte) {
 	my := or.at(n)
 	if len(my.asked) > 0 && my.asked[len(my.asked)-1].request == request && !introduces(answer) {
@@ -85,7 +85,7 @@ func (or *arenaOracle) answered(n *world.Node, request uint64, answer []byte) (b
 	return body
 }
 
-// superseded takes out a question that was asked again in this step. Who asks again has the one answer.
+// superseded removes a lookup that was asked again in this step. Only the retry gets a reply.
 func (or *arenaOracle) superseded(n *world.Node) {
 	my := or.at(n)
 	my.asked = newest(&or.judge, n, my.asked, (*askedCopies).its)
@@ -99,7 +99,7 @@ func (or *arenaOracle) superseded(n *world.Node) {
 	}
 }
 
-// copying checks a Copy as it leaves the machine, in the step that takes the question which it is for.
+// copying checks a Copy as the machine emits it, in the step that takes the lookup which the copy is for.
 func (or *arenaOracle) copying(n *world.Node, c *world.Copy) {
 	q := &or.all().shared.get.Ext
 	c.Peer, c.Operation = effects.Incarnation(q.Incarnation), q.Operation
@@ -132,7 +132,7 @@ func (or *arenaOracle) copying(n *world.Node, c *world.Copy) {
 	or.shares(n, c.Peer)
 }
 
-// whole says whether a page holds so much of one fill of one chunk.
+// whole reports whether the given length of a page is of one fill of one chunk.
 func whole(pool *world.Pool, pg *world.Page, length uint32) bool {
 	for part := range pool.PartsOf(length) {
 		if s := pg.Stamps[part]; s == 0 || s.Part() != part || s.Key() != pg.Stamps[0].Key() ||
@@ -143,7 +143,7 @@ func whole(pool *world.Pool, pg *world.Page, length uint32) bool {
 	return true
 }
 
-// shares checks that a peer leaves as much of the arena to others as it has, and as many questions in service.
+// shares checks that a peer leaves as much of the arena free for others as it has, and as many lookups in service.
 func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
 	or.judged(checkArenaShare, checkArenaServes)
 	of, all := or.taken(n, peer)
@@ -173,14 +173,15 @@ func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
 			len(served), most)
 		return
 	}
-	cfg := &pd.Its(n).Cfg // What is pinned until it has been copied: copies are the arena's, and are bounded above.
+	cfg := &pd.Its(n).Cfg // Pages pinned until copied. The copies are of the arena, which is bounded above.
 	if or.judged(checkSharedLent); pinned > int(cfg.Share(cfg.LoanSharePct)) {
 		or.fail(checkSharedLent, "node %d copies %d pages for peers, of a pool of %d, of which they may have %d%%", n.It(),
 			pinned, n.Engines(), cfg.LoanSharePct)
 	}
 }
 
-// taken is how many pages of the arena are of a peer, and of all: what is stored into, or may be read.
+// taken returns how many pages of the arena a peer has, and how many all peers have: pages that are stored into, or
+// that may be read.
 func (or *arenaOracle) taken(n *world.Node, peer effects.Incarnation) (of, all int) {
 	count := func(pg *world.Page) {
 		if all++; pg.By == peer {
@@ -202,7 +203,7 @@ func (or *arenaOracle) taken(n *world.Node, peer effects.Incarnation) (of, all i
 	return of, all
 }
 
-// moving checks half a page as a device moves it: both pages are still the copy's.
+// moving checks half a page as a device copies it: both pages still belong to the copy.
 func (or *arenaOracle) moving(c *world.Copy, p effects.CopyPair) {
 	or.judged(checkArenaMove)
 	n := c.Node
@@ -219,7 +220,7 @@ func (or *arenaOracle) moving(c *world.Copy, p effects.CopyPair) {
 	}
 }
 
-// copySettled ends a copy, as its machine is told so.
+// copySettled ends a copy when its machine is notified that the copy is settled.
 func (or *arenaOracle) copySettled(c *world.Copy) {
 	c.Touching = false
 	for _, p := range c.Pairs {
@@ -230,7 +231,7 @@ func (or *arenaOracle) copySettled(c *world.Copy) {
 	}
 }
 
-// lending checks a page as it is lent by a node with an arena: it is of that, and a chunk is whole there.
+// lending checks a page that a node with an arena lends: it is a page of the arena, and holds a whole chunk.
 func (or *arenaOracle) lending(n *world.Node, g *world.Grant, p effects.Page) {
 	or.judged(checkArenaLent, checkArenaWhole)
 	switch pg := &n.Pool.Pages[p.Index]; {
@@ -243,7 +244,7 @@ func (or *arenaOracle) lending(n *world.Node, g *world.Grant, p effects.Page) {
 	}
 }
 
-// evicted checks a chunk that is given up: no copy of it is under way.
+// evicted checks a chunk that is evicted: no copy of it is in flight.
 func (or *arenaOracle) evicted(n *world.Node, k uint32) {
 	or.judged(checkArenaPinned)
 	for _, c := range or.w.Copies {
@@ -260,8 +261,8 @@ func (or *arenaOracle) evicted(n *world.Node, k uint32) {
 	}
 }
 
-// afterStep compares what a machine counts of its arena with what drivers saw. What is not being copied, nor written
-// for a peer, is pinned for none.
+// afterStep compares the machine's counts of its arena with what drivers saw. Pages are pinned for peers only while
+// they are copied or written.
 func (or *arenaOracle) afterStep(n *world.Node, s *rank.Stats) {
 	or.superseded(n)
 	or.judged(checkArenaFree)

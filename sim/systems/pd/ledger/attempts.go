@@ -8,12 +8,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Each time that a question is put again it says so by a number that has grown: by that who is asked tells what comes
-// late from what comes anew.
+// Each retry of a request carries a number that has grown. By the number the receiver tells a delayed message from a
+// new attempt.
 
 var checkAttempts = oracle.NewCheck("S24", "numbers of attempts")
 
-// attemptsOracle judges those numbers.
+// attemptsOracle judges the numbers of attempts (S24).
 type attemptsOracle struct {
 	judge
 	perLife[attemptsLife]
@@ -23,19 +23,20 @@ func (*attemptsOracle) listen(l *oracle.Listen[attemptsOracle]) {
 	oracle.On(l, func(o *attemptsOracle, _ *oracle.Call, e world.Sending) { o.sent(e.Node, e.Conn, e.Body) })
 }
 
+// attemptsLife records the requests that one incarnation of a node has sent.
 type attemptsLife struct {
 	asked []attempted `snap:"skip"`
 }
 
 func (s *attemptsLife) empty() { *s = attemptsLife{asked: s.asked[:0]} }
 
-// An attempted is a question that was put, and with which number last.
+// attempted is an operation for which a request was sent, with the number of its last attempt.
 type attempted struct {
 	operation uint64
 	attempt   uint32
 }
 
-// sent checks a question as it leaves.
+// sent checks a request when it is sent.
 func (or *attemptsOracle) sent(n *world.Node, c *world.Conn, body []byte) {
 	if c.Server < 0 || c.Channel != effects.ChannelAlloc {
 		return
@@ -47,7 +48,7 @@ func (or *attemptsOracle) sent(n *world.Node, c *world.Conn, body []byte) {
 		operation, attempt, keys = ask.Ext.Operation, ask.Ext.Attempt, len(ask.Keys)
 	}
 	if keys == 0 {
-		return // It takes back, or ends, what others asked for.
+		return // The message takes back, or ends, what other messages requested.
 	}
 	if operation == 0 {
 		return

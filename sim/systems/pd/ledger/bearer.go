@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is promised of plain senders (rule M5): their pages are nobody else's until
-// lease and Residual are over; on leased planes their chunks are never readable, unless
-// trust_uncommitted says at once; on fenced planes their grants open nothing.
+// The promises about plain senders, which have no identity (rule M5): their pages have no other user until the lease
+// and Residual are over. On leased planes their chunks are never readable, unless trust_uncommitted is set, and then
+// they are readable at once. On fenced planes their grants open nothing.
 
 var checkPlainStore = oracle.NewCheck("S3", "stores of vanilla senders")
 
@@ -23,13 +23,14 @@ func (*bearerOracle) listen(l *oracle.Listen[bearerOracle]) {
 	oracle.On(l, func(o *bearerOracle, _ *oracle.Call, e pd.PlainStill) { o.plainStill(e.Write) })
 }
 
-// lapsed says whether a bearer grant on a leased plane is over. Nobody tells: its time is.
+// lapsed reports whether a bearer grant on a leased plane is over. No notification says so: the grant ends by time
+// alone, when the lease and Residual are over.
 func (or *bearerOracle) lapsed(n *world.Node, id effects.GrantID) bool {
 	g := n.Grants[id]
 	return or.w.Setting.Leased && g.Bearer() && or.w.Clock(n) >= g.Ends.Add(or.w.Plan.Rank.Residual)
 }
 
-// trusted notes that chunks of a plain sender are readable from their grant on.
+// trusted records that the chunks of a plain sender are readable from the time of their grant on.
 func (or *bearerOracle) trusted(n *world.Node, keys [][]byte) {
 	lapsed := or.all().lapsed.at(n)
 	if len(keys) == 0 {
@@ -50,7 +51,7 @@ func (or *bearerOracle) trusted(n *world.Node, keys [][]byte) {
 	}
 }
 
-// plainStoring checks one store of a plain sender: its page must still be its own.
+// plainStoring checks a store of a plain sender: the page must still be granted to that sender (S3).
 func (or *bearerOracle) plainStoring(x *pd.PlainWrite, half int) {
 	or.judged(checkPlainStore)
 	pg := &x.Pool.Pages[x.Page]
@@ -65,7 +66,7 @@ func (or *bearerOracle) plainStoring(x *pd.PlainWrite, half int) {
 	}
 }
 
-// plainStill ends one.
+// plainStill ends a store of a plain sender.
 func (or *bearerOracle) plainStill(x *pd.PlainWrite) {
 	if !x.Over {
 		x.Over = true
@@ -74,8 +75,8 @@ func (or *bearerOracle) plainStill(x *pd.PlainWrite) {
 	}
 }
 
-// exempt says whether a page that a Get gave may hold anything: it is a plain sender's
-// who was trusted, and who has not written all of it.
+// exempt reports whether a page that a Get delivered may hold anything: the page belongs to a trusted plain sender that
+// has not written all of the page.
 func (or *bearerOracle) exempt(n *world.Node, index uint32) bool {
 	pg := &n.Pool.Pages[index]
 	return pg.Trusted != 0 && pg.Whole != pg.Trusted

@@ -13,11 +13,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// In a node of both sides its engine and its peers take pages of one pool, and wait for them in one line (rule M9): the
-// engine's oldest Reserve stands in it beside the first request of each peer. queue.go judges between peers, this
-// between them and the engine.
+// In a node that both prefills and decodes, its engine and its peers take pages of one pool, and wait for pages in one
+// queue (rule M9): the engine's oldest Reserve stands beside the first request of each peer. The oracle of queue.go
+// judges the order between peers, and the oracle of this file the order between peers and the engine.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkOwnShare    = oracle.NewCheck("S18", "shares of engines")
 	checkOwnPassed   = oracle.NewCheck("L7", "reserves passed by peers")
@@ -25,7 +25,7 @@ var (
 	checkOwnWaits    = oracle.NewCheck("L7", "reserves that wait for free pages")
 )
 
-// bothOracle judges between engines and peers.
+// bothOracle judges how an engine and the peers of its node share a pool.
 type bothOracle struct {
 	judge
 	perLife[bothLife]
@@ -41,32 +41,34 @@ func (*bothOracle) listen(l *oracle.Listen[bothOracle]) {
 	oracle.On(l, func(o *bothOracle, _ *oracle.Call, e pd.Reserved) { o.reserved(e.Node, e.Effect) })
 }
 
+// bothLife records the pages and the pending Reserves of the engine for one incarnation of a node.
 type bothLife struct {
-	waiting []effects.Ticket // reserves that the machine got, but for some that are over
+	waiting []effects.Ticket // Reserves that the machine got; may include a few that are over
 	has     int              // pages that the engine has reserved
-	first   effects.Ticket   // the oldest that waits, when it was passed last
-	passed  int              // grants and reads that went past it since it is the oldest
-	rivals  int              // the most peers of whom somebody waited then
+	first   effects.Ticket   // the oldest pending Reserve when a peer was last served before it
+	passed  int              // grants and reads that were served before it since it is the oldest
+	rivals  int              // the largest number of peers that had a request waiting in that time
 }
 
 func (s *bothLife) empty() { *s = bothLife{waiting: s.waiting[:0]} }
 
+// both reports whether n prefills and decodes.
 func both(n *world.Node) bool { return n.Sends() && n.Receives() }
 
-// given notes a Reserve as its machine gets it.
+// given records a Reserve when its machine receives the command.
 func (or *bothOracle) given(n *world.Node, t effects.Ticket) {
 	if both(n) {
 		or.at(n).waiting = append(or.at(n).waiting, t)
 	}
 }
 
-// ended notes the end of a command, by which the engine may have given pages back.
+// ended records the end of a command, with which the engine may have given pages back.
 func (or *bothOracle) ended(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if !both(n) || e.Code != effects.OK {
 		return
 	}
 	switch c.Body.(type) {
-	case *ops.Release: // One that came early contradicts its put, and may come after it.
+	case *ops.Release: // A Release that came early contradicts its put, and may come after it.
 		reserve := &or.w.Commands[c.Target-1]
 		or.at(n).has -= len(reserve.Pages) - reserve.Stored
 	case *ops.Store:
@@ -74,8 +76,8 @@ func (or *bothOracle) ended(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// reserved counts what the engine gets, against its share, and against each peer of whom somebody waits: the engine
-// goes past it.
+// reserved counts the pages that the engine gets against the engine's share, and counts the Reserve as one overtake of
+// each peer that has a request waiting.
 func (or *bothOracle) reserved(n *world.Node, e *effects.Deliver) {
 	if !both(n) {
 		return
@@ -104,13 +106,13 @@ func (or *bothOracle) reserved(n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// ownShare is how many pages the engine of a node may have.
+// ownShare returns how many pages the engine of a node may have.
 func ownShare(n *world.Node) int {
 	cfg := &pd.Its(n).Cfg
 	return min(int(cfg.Pages), max(1, int(cfg.Pages)*int(cmp.Or(cfg.EngineSharePct, 50))/100))
 }
 
-// oldest is the Reserve that waits longest; 0 if none does.
+// oldest returns the Reserve that has waited longest, and 0 if none waits.
 func (or *bothOracle) oldest(n *world.Node) effects.Ticket {
 	my := or.at(n)
 	my.waiting = slices.DeleteFunc(my.waiting, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
@@ -120,8 +122,8 @@ func (or *bothOracle) oldest(n *world.Node) effects.Ticket {
 	return my.waiting[0]
 }
 
-// passing counts, against the Reserve that waits longest, that a peer was served before it. One that waits for the
-// engine's share was not passed.
+// passing counts, against the Reserve that has waited longest, that a peer was served before it. A Reserve that waits
+// because of the engine's share was not overtaken.
 func (or *bothOracle) passing(n *world.Node) {
 	t := or.oldest(n)
 	if t == 0 {
@@ -137,7 +139,7 @@ func (or *bothOracle) passing(n *world.Node) {
 		return
 	}
 	or.judged(checkOwnPassed)
-	my.rivals = max(my.rivals, or.all().queue.heads(n)+1) // The one that is served is one.
+	my.rivals = max(my.rivals, or.all().queue.heads(n)+1) // The peer that is served counts as well.
 	if my.passed++; my.passed == int(pd.Its(n).Cfg.BypassMax) && or.all().queue.heads(n) > 1 {
 		pd.Met(&or.w.Result, pd.EngineKeptFor)
 	}
@@ -147,7 +149,8 @@ func (or *bothOracle) passing(n *world.Node) {
 	}
 }
 
-// waits looks, after a step, at the Reserve that waits longest: whether one does, and whether its pages are free.
+// waits looks, after a step, at the Reserve that has waited longest. It returns the Reserve, and whether the pages for
+// it are free.
 func (or *bothOracle) waits(n *world.Node, s *rank.Stats) (t effects.Ticket, inVain bool) {
 	if !both(n) {
 		return 0, false
@@ -167,8 +170,8 @@ func (or *bothOracle) waits(n *world.Node, s *rank.Stats) (t effects.Ticket, inV
 	return t, count <= room
 }
 
-// written says whether pages of the engine's share are for what peers write of what they have: until it is proven that
-// they do so no more.
+// written reports whether pages of the engine's share are reserved for chunks that peers write to this node, until it
+// is proven that the peers no longer write.
 func (or *bothOracle) written(n *world.Node) bool {
 	for _, g := range n.Grants {
 		if len(g.Shared) > 0 && standsUnder(n.Pool, g) {
@@ -178,7 +181,7 @@ func (or *bothOracle) written(n *world.Node) bool {
 	return false
 }
 
-// inVain fails because nobody who waits has to.
+// inVain fails the run, because a Reserve waits although it need not.
 func (or *bothOracle) inVain(n *world.Node, s *rank.Stats, t effects.Ticket) {
 	or.fail(checkOwnWaits, "node %d has %d pages free and lets ticket %d of its engine wait for %d",
 		n.It(), s.PagesFree, oracle.Ticket(t), or.w.Commands[t-1].Count)

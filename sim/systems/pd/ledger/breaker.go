@@ -13,13 +13,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkLeftAlone  = oracle.NewCheck("L4", "puts to who is full")
 	checkAskedAlone = oracle.NewCheck("S7", "requests to who is left alone")
 )
 
-// breakerOracle judges who is left alone, and for how long.
+// breakerOracle judges the circuit breakers: from which receivers a sender backs off, and for how long (L4, S7).
 type breakerOracle struct {
 	judge
 	perLife[breakerLife]
@@ -35,38 +35,38 @@ func (*breakerOracle) listen(l *oracle.Listen[breakerOracle]) {
 type breakerLife struct {
 	by    []fullSeen    // by the receiver's node; empty before the first
 	asked []askedToFull `snap:"skip"`
-	// busy is the first of the steps in a row after each of which the machine had work left, up to its last one; 0: the
-	// last one left none.
+	// busy is the first of the consecutive steps after each of which the machine had work left, up to its last step; 0:
+	// the last step left none.
 	busy uint64 `snap:"skip"`
 }
 
-// An askedToFull is a request for pages, or an offer, that is in flight: what is put by it.
+// askedToFull is an allocation request, or an offer, in flight, with a digest of what it is to put.
 type askedToFull struct {
 	conn uint64
 	corr effects.Corr
 	what uint64
-	// chunks is how many it needs room for; 0: it does not wait there, and nobody is left alone for it.
+	// chunks is the number of chunks that need room; 0: it does not wait there, and opens no breaker.
 	chunks uint32
 }
 
-// askedLate is how many requests are remembered whose connections are closed.
+// askedLate is how many requests are recorded after their connections are closed.
 const askedLate = 32
 
 func (s *breakerLife) empty() { *s = breakerLife{by: s.by[:0], asked: s.asked[:0]} }
 
-// A fullSeen is what one life of a sender was told of a receiver that had nothing to give.
+// fullSeen is what one incarnation of a sender was told by a receiver that had no room.
 type fullSeen struct {
 	told  bool
-	last  effects.Time // by the sender's clock, like all of them
-	step  uint64       // of the sender, that was told last
-	until effects.Time // while it is left alone, because a put ended of it
-	since effects.Time // when that began
-	// least is the fewest chunks of a put that it was told so for, and may leave it alone with; 0: of any.
+	last  effects.Time // by the sender's clock, like all times here
+	step  uint64       // the step of the sender that was told last
+	until effects.Time // the breaker is open until then, because a put ended for lack of room
+	since effects.Time // when the breaker opened
+	// least is the fewest chunks of a put that was refused, from which the breaker may apply; 0: it applies to any put.
 	least uint32
-	alone uint32 // likewise, of the one that was told last
-	// within is the newest step that began while the receiver's last answer could still have it left alone.
+	alone uint32 // likewise, of the last put that was refused
+	// within is the newest step that began while the receiver's last reply could still keep the breaker open.
 	within uint64 `snap:"skip"`
-	// granted is the step in which it is told last that it was given what it asked for, and what was put by that.
+	// granted is the step in which the sender was last granted what it requested, and what is the digest of that put.
 	granted uint64 `snap:"skip"`
 	what    uint64 `snap:"skip"`
 }
@@ -79,7 +79,7 @@ func (or *breakerOracle) full(n *world.Node, receiver int32) *fullSeen {
 	return &my.by[receiver]
 }
 
-// heard notes that a receiver says it is full, as the answer reaches its sender's machine.
+// heard records that a receiver reports that it is full, when the reply reaches its sender's machine.
 func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
 		return
@@ -93,7 +93,7 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 	t := or.truth()
 	if acked, is := t.asAck(body); is {
 		failed, told = acked.AllocFailed, acked.Ext.Code
-	} else if m, is := at(&t.reply, t.turn, body); is { // Of any tag that it may have.
+	} else if m, is := at(&t.reply, t.turn, body); is { // With any tag that it may have.
 		failed, told = m.AllocFailed, m.Ext.Code
 	}
 	if failed {
@@ -104,19 +104,19 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 	}
 	if code == effects.NoMemory || code == effects.TooMany || code == effects.Draining {
 		if chunks == 0 {
-			return // Nobody leaves it alone for that.
+			return // Such a reply opens no breaker.
 		}
 		f := or.full(n, c.Server)
 		if code != effects.NoMemory {
 			chunks = 0
 		}
-		if c.Closed { // The sender may not read this answer, and then an earlier one holds.
+		if c.Closed { // The sender may not read this reply, and then an earlier one holds.
 			f.alone = max(f.alone, chunks)
 		} else {
 			f.alone = chunks
 		}
 		if chunks == math.MaxUint32 {
-			chunks = 0 // It is not known which one was answered: its connection is closed.
+			chunks = 0 // It is not known which request it is for: the connection is closed.
 		}
 		if !f.told || or.w.Clock(n) > f.last.Add(pd.Its(n).Cfg.BreakerTTL) && !my.stops(f, f.within) {
 			f.least = chunks
@@ -129,9 +129,9 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 	}
 }
 
-// putEnded: of a put that ends in the step that was told, by that word, its receiver is left alone from then on; and
-// nobody is left alone without that, or longer than was said (L4). One whose connection had failed before reads no
-// answer, and may end with the same code for another reason.
+// putEnded judges the end of a put. If the put ends in the step that receives a "full" reply, because of that reply,
+// the breaker is open from then on. No put backs off without such a reply, or for longer than the breaker lasts (L4). A
+// put whose connection had failed before reads no reply, and may end with the same code for another reason.
 func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliver) {
 	code := e.Code
 	if pd.Its(n).Cfg.BreakerTTL <= 0 {
@@ -144,7 +144,7 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 	}
 	if or.w.Jobs[c.Job].PlainTo {
 		or.void(checkLeftAlone)
-		return // Nobody reads its answers here.
+		return // Replies to it are not read here.
 	}
 	or.judged(checkLeftAlone)
 	f, now := or.full(n, or.w.Jobs[c.Job].Receiver), or.w.Clock(n)
@@ -168,14 +168,14 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 	}
 }
 
-// stops says whether a machine may still be ending a put that it was given in that step, because its receiver said that
-// it is full: it was left alone then, and the machine has had work left after each step since. A machine ends a bounded
+// stops reports whether a machine may still be ending a put that was issued in the given step, because its receiver is
+// full: the breaker was open then, and the machine has had work left after each step since. A machine ends a bounded
 // number of puts in each step, and its driver may call it late for the rest.
 func (my *breakerLife) stops(f *fullSeen, given uint64) bool {
 	return my.busy != 0 && my.busy <= f.within && given <= f.within
 }
 
-// afterStep notes whether the machine has work left, and whom it may leave alone.
+// afterStep records whether the machine has work left, and which breakers may be open.
 func (or *breakerOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	switch {
@@ -191,13 +191,13 @@ func (or *breakerOracle) afterStep(n *world.Node) {
 	}
 }
 
-// whatOf tells puts apart by what they are of.
+// whatOf returns a digest of what a put is of.
 func (or *breakerOracle) whatOf(c *pd.Command) uint64 {
 	p := c.Body.(*ops.Put)
 	return digest('p', p.Keys, p.Request, 0)
 }
 
-// alone says whether no other put that has not ended is of the same.
+// alone reports whether no other pending put has the same digest.
 func (or *breakerOracle) alone(n *world.Node, put effects.Ticket) bool {
 	what := or.whatOf(&or.w.Commands[put-1])
 	return !slices.ContainsFunc(or.w.Undone.Some, func(t effects.Ticket) bool {
@@ -206,7 +206,7 @@ func (or *breakerOracle) alone(n *world.Node, put effects.Ticket) bool {
 	})
 }
 
-// asking checks that a request for pages does not go to who is left alone.
+// asking checks that no allocation request is sent to a receiver while its breaker is open (S7).
 func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
 		return
@@ -221,10 +221,10 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 		}
 	}
 	if len(keys) == 0 {
-		return // It takes back, or ends, what others asked for.
+		return // It takes back, or ends, what other messages requested.
 	}
 	my := or.at(n)
-	if len(my.asked) >= askedLate { // The answer to one may come when its connection is closed.
+	if len(my.asked) >= askedLate { // A reply may arrive when its connection is closed.
 		my.asked = slices.DeleteFunc(my.asked, func(x askedToFull) bool { return or.w.ConnOf(x.conn).Closed })
 	}
 	my.asked = append(my.asked, askedToFull{c.ID, corr, digest('p', keys, request, 0), chunks})
@@ -241,8 +241,8 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 	}
 }
 
-// forgotten reports whether a sender may have forgotten that it leaves a receiver alone: it remembers so many
-// addresses, and those that said last that they are full. An outsider's address may be one of them.
+// forgotten reports whether a sender may have dropped the breaker of a receiver. It keeps a bounded number of
+// addresses, those that most recently reported that they are full. A plain receiver's address may be one of them.
 func (or *breakerOracle) forgotten(n *world.Node, receiver int32) bool {
 	cfg := &pd.Its(n).Cfg
 	places := int(cmp.Or(cfg.Tuning.BreakersPerPeer, 4) * cmp.Or(cfg.PeersMax, 256))
@@ -258,7 +258,8 @@ func (or *breakerOracle) forgotten(n *world.Node, receiver int32) bool {
 	return newer >= places
 }
 
-// fullMeets counts a breaker that opens beside a request to the same receiver.
+// fullMeets counts, for the coverage of the run, a breaker that opens while a request to the same receiver is in
+// flight.
 func (or *breakerOracle) fullMeets(n *world.Node, receiver int32) {
 	if slices.ContainsFunc(or.w.Going.Conns.Some, func(c *world.Conn) bool {
 		return c.Client == n.ID && c.Life == n.Life && c.Server == receiver && c.Channel == effects.ChannelAlloc &&

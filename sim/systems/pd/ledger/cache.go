@@ -12,10 +12,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A receiver that is a cache has each chunk that ever became ready in this life, but for those that it says it gave up.
-// It gives none up that somebody reads or that a request is promised, and none but for a page that it then uses.
+// A receiver that is a cache has each chunk that ever became ready in this incarnation, except for the chunks that it
+// reported as evicted. It evicts no chunk that is being read or that is promised to a request, and it evicts a chunk
+// only for a page that it then uses.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkEvicted     = oracle.NewCheck("S5", "chunks given up")
 	checkEvictedRead = oracle.NewCheck("S4", "chunks given up, of readers")
@@ -58,28 +59,29 @@ func (*cacheOracle) listen(l *oracle.Listen[cacheOracle]) {
 	})
 }
 
-// cacheSeen is what it knows of the chunks of a life that is a cache.
+// cacheSeen records the chunks of one incarnation of a node that is a cache.
 type cacheSeen struct {
 	here    map[uint32]bool   // by key
-	own     map[uint32]uint32 // by page that its engine shares: its key, and one more; it goes without a word
+	own     map[uint32]uint32 // by page that the engine shares: its key plus one; it leaves without a report
 	evicted int               // in this step
 	used    int               // pages that were granted, or read into, in this step
-	freed   int               // pages that came back in this step after the newest eviction
+	freed   int               // pages that were freed in this step after the newest eviction
 }
 
 func (q *cacheSeen) empty() { *q = cacheSeen{here: world.Emptied(q.here), own: world.Emptied(q.own)} }
 
-// tells says whether a node tells of all that it has: of chunks whose senders it takes at their word it does not.
+// tellsOfEnds reports whether a node reports all evictions. It does not report chunks of senders that it trusts
+// (TrustUncommitted).
 func tellsOfEnds(n *world.Node) bool { return n.Caches && !pd.Its(n).Cfg.TrustUncommitted }
 
-// ready notes that a chunk is ready.
+// ready records that a chunk is ready.
 func (or *cacheOracle) ready(n *world.Node, hash uint64) {
 	k, ok := or.truth().named(n, hash)
 	if !ok || !tellsOfEnds(n) {
 		return
 	}
 	if p, has := pd.ReadyAt(n, or.w.Keys[k]); has && or.at(n).own[p.Index] == k+1 {
-		return // It goes when its engine takes it back.
+		return // It leaves when its engine takes it back.
 	}
 	if or.at(n).here == nil {
 		or.at(n).here = map[uint32]bool{}
@@ -87,7 +89,7 @@ func (or *cacheOracle) ready(n *world.Node, hash uint64) {
 	or.at(n).here[k] = true
 }
 
-// shared notes a page that an engine shares, until it is withdrawn.
+// shared records a page that an engine shares, until the engine withdraws the page.
 func (or *cacheOracle) shared(n *world.Node, page uint32, hash uint64) {
 	if k, ok := or.truth().named(n, hash); ok {
 		if or.at(n).own == nil {
@@ -99,14 +101,14 @@ func (or *cacheOracle) shared(n *world.Node, page uint32, hash uint64) {
 
 func (or *cacheOracle) withdrawn(n *world.Node, page uint32) { delete(or.at(n).own, page) }
 
-// used notes pages that something will be stored into.
+// used records pages that something will be stored into.
 func (or *cacheOracle) used(n *world.Node, pages []effects.Page) {
 	if n.Caches && (n.Arena == 0 || !n.InArena(pages[0].Index)) {
 		or.at(n).used += len(pages)
 	}
 }
 
-// evicted checks a chunk that is given up: it was here, nobody reads it, and no request is promised it.
+// evicted checks a chunk that is evicted: it was here, nothing reads it, and it is promised to no request.
 func (or *cacheOracle) evicted(n *world.Node, hash uint64) {
 	q := or.at(n)
 	q.evicted, q.freed = q.evicted+1, 0
@@ -140,15 +142,15 @@ func (or *cacheOracle) evicted(n *world.Node, hash uint64) {
 	}
 }
 
-// reclaimed notes pages that came back from a grant. Example: a node that was frozen makes room for the request that
+// reclaimed records pages that came back from a grant. Example: a node that was frozen makes room for the request that
 // it reads first, and then finds in the same step that other grants expired meanwhile.
 func (or *cacheOracle) reclaimed(n *world.Node, pages uint32) { or.at(n).freed += int(pages) }
 
-// promises says whether a request is certainly promised a chunk at this instant, and has not come for it.
+// promises reports whether a chunk is certainly promised to a request at this instant, and was not read by it yet.
 func (or *cacheOracle) promises(n *world.Node, job int, k uint32) bool {
 	j := &or.w.Jobs[job]
 	if j.Receiver != n.ID || j.PlainTo || n.Draining || n.Leaving || j.Given[plan.WantAbandon] > 0 {
-		return false // Its reader is not here, or has been.
+		return false // Its reader is not here, or has read it.
 	}
 	for i := range j.Batches {
 		b := &j.Batches[i]
@@ -162,7 +164,7 @@ func (or *cacheOracle) promises(n *world.Node, job int, k uint32) bool {
 	return false
 }
 
-// got checks what a Get finds of what a cache has.
+// got checks which chunks a Get finds in a cache.
 func (or *cacheOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if !tellsOfEnds(n) || n.Draining || n.Leaving {
 		return
@@ -184,7 +186,7 @@ func (or *cacheOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// afterStep checks, after a step, that no more was given up in it than it used: nothing is while there is room.
+// afterStep checks that a step evicted no more chunks than it used pages, and evicted nothing while there was room.
 func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
 	q := or.at(n)
 	evicted, used, freed := q.evicted, q.used, q.freed
@@ -201,8 +203,8 @@ func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// rests checks a cache that nobody wants anything of: each page is free, or has a chunk that it told of; all are
-// free of one that has drained.
+// rests checks a cache that has nothing in flight: each page is free, or has a chunk that the cache reported as ready.
+// If the cache has drained, all pages are free.
 func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
 	if !tellsOfEnds(n) || or.w.Failure != nil {
 		return
@@ -210,7 +212,7 @@ func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
 	or.judged(checkCacheWhole)
 	here := len(or.at(n).here)
 	if n.Draining {
-		here = 0 // What was kept for requests goes without a word.
+		here = 0 // Chunks that were kept for requests leave without a report.
 	}
 	if s.PagesFree+s.Spare != s.PagesTotal || s.DeviceFree+s.DeviceSpare != s.DeviceTotal ||
 		s.Spare+s.DeviceSpare != here {
@@ -219,8 +221,8 @@ func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// lostRaces notes pages that were taken from a message, and are free again in the same step: their chunks were here, and
-// could not be promised to one request more.
+// lostRaces records pages that were filled from a message and freed in the same step, because their chunks were here
+// already and could not be promised to one more request.
 func (or *cacheOracle) lostRaces(n *world.Node, took []effects.Page) {
 	for _, p := range took {
 		key := n.Pool.Pages[p.Index].Stamps[0].Key()

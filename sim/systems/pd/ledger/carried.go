@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Chunks that come with the question for their pages: what they are copied from, and to.
+// The checks of chunks that travel with the allocation request: the pages that they are copied from and to.
 
 var (
 	checkCarried    = oracle.NewCheck("S4", "pages that a message carries")
@@ -19,7 +19,8 @@ var (
 	checkTakenOnce  = oracle.NewCheck("S23", "operations whose chunks come with their question")
 )
 
-// carried checks that what goes with a message is of a put that has its pages, which nobody else stores into.
+// carried checks that the pages which travel with a message are reserved by an engine, and that nothing stores into
+// them.
 func (or *pagesOracle) carried(n *world.Node, e *effects.Send) {
 	or.judged(checkCarried)
 	for _, p := range e.Carries {
@@ -33,7 +34,7 @@ func (or *pagesOracle) carried(n *world.Node, e *effects.Send) {
 	}
 }
 
-// takes checks that a page into which a message is copied is nobody's.
+// takes checks that a page into which a message is copied has no other user.
 func (or *pagesOracle) takes(n *world.Node, e *effects.Store) {
 	or.judged(checkTaken, checkTakenKnown)
 	pg := &n.Pool.Pages[e.Page.Index]
@@ -67,15 +68,15 @@ func (or *pagesOracle) takes(n *world.Node, e *effects.Store) {
 	n.Pool.Touch(e.Page.Index)
 }
 
-// A takenOperation is one whose chunks were taken with its question.
+// takenOperation is an operation whose chunks were taken from its request.
 type takenOperation struct {
 	operation
 	at effects.Time
 }
 
-// takes notes that an operation's chunks were taken, and checks that it is not the one of which its peer's were taken
-// last: that is remembered whatever other peers ask, as long as the peer keeps its place after what it asked, and a retry
-// is answered as the first attempt was.
+// takes records that an operation's chunks were taken, and checks that the operation is not the one that was last taken
+// from the same peer. The machine keeps that record, whatever other peers request, as long as the peer keeps its row,
+// so that a retry gets the reply of the first attempt (S23).
 func (or *queueOracle) takes(n *world.Node, w *waiter) {
 	if w.operation == 0 {
 		return

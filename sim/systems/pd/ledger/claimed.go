@@ -11,11 +11,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Each promise to keep a chunk is followed by itself: from the landing or the answer that makes it to the read, the
-// word or the instant that ends it. What is not certain of one (rule M7: the table was nearly full, its request was
-// abandoned once, a fetch may have begun) makes that one uncertain, and no other.
+// Each promise to keep a chunk for a request is followed individually, from the landing or the reply that makes the
+// promise to the read, the message or the instant that ends it. If something about a promise is uncertain (rule M7: the
+// table was nearly full, the request was abandoned once, a fetch may have begun), only that promise becomes uncertain.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkClaimed = oracle.NewCheck("S9", "chunks as many requests are promised")
 	checkClaims  = oracle.NewCheck("L2", "claims of requests that read")
@@ -23,7 +23,7 @@ var (
 	checkLayerIn = oracle.NewCheck("S9", "layers that are confirmed")
 )
 
-// claimedOracle judges whom a chunk is kept for.
+// claimedOracle judges for how many requests, and for how long, a machine keeps each chunk.
 type claimedOracle struct {
 	judge
 	perLife[claimedLife]
@@ -53,19 +53,20 @@ func (*claimedOracle) listen(l *oracle.Listen[claimedOracle]) {
 	oracle.On(l, func(o *claimedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node, e.stats.Claims) })
 }
 
+// claimedLife records the promises of one incarnation of a node.
 type claimedLife struct {
-	rows    []claimed                    `snap:"skip"` // in the order in which machines promise
-	grants  map[effects.GrantID]uint64   `snap:"skip"` // the requests that they are for
-	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by the place of the page in the grant
-	layers  map[effects.GrantID]bool     `snap:"skip"` // those over layers of chunks
-	each    map[effects.GrantID][]uint32 `snap:"skip"` // of those, the chunk of each page
-	ended   []ended                      `snap:"skip"` // promises whose time was over, and what came of it
-	fetched []uint64                     `snap:"skip"` // requests that fetch, whose claims may end at any time
-	claims  int                          `snap:"skip"` // that there were after the last step
-	blind   bool                         `snap:"skip"` // something was granted of which nobody knows what lands
+	rows    []claimed                    `snap:"skip"` // in the order in which machines make promises
+	grants  map[effects.GrantID]uint64   `snap:"skip"` // by grant: the request that the grant is for
+	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by grant: the chunks, by the place of the page in the grant
+	layers  map[effects.GrantID]bool     `snap:"skip"` // grants for layers of chunks
+	each    map[effects.GrantID][]uint32 `snap:"skip"` // by grant for layers: the chunk of each page
+	ended   []ended                      `snap:"skip"` // promises that expired, and what followed
+	fetched []uint64                     `snap:"skip"` // requests with a fetch, whose claims may end at any time
+	claims  int                          `snap:"skip"` // the machine's count of claims after the last step
+	blind   bool                         `snap:"skip"` // a grant was made of which the oracle does not know what lands
 	touched []uint32                     `snap:"scratch"`
-	landing *effects.Landed              `snap:"scratch"` // of which the machine was told last
-	commits effects.GrantID              `snap:"scratch"` // that a sender committed last
+	landing *effects.Landed              `snap:"scratch"` // the event of the last landing
+	commits effects.GrantID              `snap:"scratch"` // the grant that a sender committed last
 }
 
 func (s *claimedLife) empty() {
@@ -73,10 +74,10 @@ func (s *claimedLife) empty() {
 		layers: world.Emptied(s.layers), each: world.Emptied(s.each), ended: s.ended[:0], fetched: s.fetched[:0], touched: s.touched[:0]}
 }
 
-// fact notes what a machine says of chunks.
+// fact takes a fact about chunks that a machine observes.
 func (or *claimedOracle) fact(n *world.Node, e *effects.Observe) {
 	//exhaustive:ignore
-	switch e.Fact { // Others are not about promises.
+	switch e.Fact { // Other facts are not about promises.
 	case effects.FactReady:
 		k, ok := or.truth().named(n, e.ID)
 		if _, layers := or.w.Plan.Layer(k); ok && layers > 0 {
@@ -87,17 +88,17 @@ func (or *claimedOracle) fact(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// A claimed is one chunk that is kept for one request.
+// claimed is one chunk that is kept for one request.
 type claimed struct {
 	chunk   uint32
-	request uint64 // by a hash of its id; 0: it told none
+	request uint64 // a hash of the id of the request; 0: the request has no id
 	until   effects.Time
-	last    effects.Time // the latest that until may be
-	perhaps bool         // it may have ended, or never was
-	overdue bool         // it is to end before the machine has no more work
+	last    effects.Time // the latest value that until may have
+	perhaps bool         // the promise may have ended, or may never have been made
+	overdue bool         // the promise must end before the machine has no more work
 }
 
-// requestOf is a hash of a request's id.
+// requestOf returns a hash of a request's id, and 0 for an empty id.
 func requestOf(id []byte) uint64 {
 	if len(id) == 0 {
 		return 0
@@ -105,12 +106,13 @@ func requestOf(id []byte) uint64 {
 	return digest('r', nil, id, 0)
 }
 
-// exact says whether each promise of n is seen: where chunks are read instead of pushed it is not.
+// exact reports whether the oracle sees each promise of n. It does not where chunks are read instead of pushed.
 func (or *claimedOracle) exact(n *world.Node) bool {
 	return len(or.w.Source.Topology.Pull) == 0 && !or.w.Flows.Bring() && !or.at(n).blind
 }
 
-// promised notes that n keeps a chunk for a request from now on. It may say so where it cannot, if sure is false.
+// promised records that n keeps a chunk for a request from now on. If sure is false, the promise may not have been
+// made.
 func (or *claimedOracle) promised(n *world.Node, chunk uint32, request uint64, sure bool) {
 	my := or.at(n)
 	my.touched = append(my.touched, chunk)
@@ -126,7 +128,7 @@ func (or *claimedOracle) promised(n *world.Node, chunk uint32, request uint64, s
 				continue
 			}
 			r.last = until
-			if r.perhaps = !sure; sure { // Its time begins anew.
+			if r.perhaps = !sure; sure { // The promise's time begins anew.
 				r.until = until
 			}
 			r.overdue = false
@@ -136,8 +138,8 @@ func (or *claimedOracle) promised(n *world.Node, chunk uint32, request uint64, s
 	my.rows = append(my.rows, claimed{chunk, request, until, until, !sure, false})
 }
 
-// fits says whether one more claim on a chunk certainly fits: the first on a chunk does, and any in a table that is not
-// half full.
+// fits reports whether one more claim on a chunk certainly fits: the first claim on a chunk does, and any claim in a
+// table that is less than half full.
 func (or *claimedOracle) fits(n *world.Node, chunk uint32) bool {
 	my := or.at(n)
 	if or.exact(n) && !or.promises(n, chunk) {
@@ -147,12 +149,12 @@ func (or *claimedOracle) fits(n *world.Node, chunk uint32) bool {
 	return 2*(my.claims+len(my.touched))+1 <= most
 }
 
-// promises says whether n promised a chunk to anybody, and it may stand.
+// promises reports whether n has promised a chunk to any request, and the promise may be in force.
 func (or *claimedOracle) promises(n *world.Node, chunk uint32) bool {
 	return slices.ContainsFunc(or.at(n).rows, func(r claimed) bool { return r.chunk == chunk })
 }
 
-// answered takes an answer to a request for pages, and what was granted with it.
+// answered takes a reply to an allocation request, and the grant that was made with the reply.
 func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantID, took bool) {
 	t := or.truth()
 	my, m, reply := or.at(n), &t.request.m, &t.reply.m
@@ -161,7 +163,7 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 		return
 	}
 	if reply.AllocFailed || reply.HasExt && reply.Ext.Code != 0 || grant == 0 && len(reply.RemoteIndexes) > 0 {
-		return // Nothing, or what was said before.
+		return // Nothing was promised, or the reply repeats an earlier one.
 	}
 	request := requestOf(m.RequestID)
 	if m.HasExt {
@@ -197,16 +199,16 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 	my.chunks[grant], my.grants[grant] = fresh, request
 	if or.w.Setting.Leased && or.w.Plan.Rank.TrustUncommitted && w.peer == (effects.Incarnation{}) {
 		for _, chunk := range fresh {
-			or.promised(n, chunk, request, false) // If it is here already, nothing is trusted.
+			or.promised(n, chunk, request, false) // If the chunk is here already, the sender is not trusted for it.
 		}
 	}
 }
 
-// landed notes that pages of a grant are whole: all of it if pages is nil.
+// landed records that pages of a grant are whole. If pages is nil, all pages of the grant are.
 func (or *claimedOracle) landed(n *world.Node, id effects.GrantID, pages []effects.Page, sure bool) {
 	my, g := or.at(n), n.Grants[id]
 	chunks, layers := my.chunks[id], my.layers[id]
-	if layers { // Its chunks are promised when they are whole: chunkWhole. One that was here before is nobody's news.
+	if layers { // chunkWhole records the promises of whole chunks. A chunk that was here before may be promised anew.
 		for _, chunk := range chunks {
 			if _, ready := pd.ReadyAt(n, or.w.Keys[chunk]); ready && g != nil && !n.Draining {
 				or.promised(n, chunk, my.grants[id], false) // Or anew.
@@ -230,7 +232,8 @@ func (or *claimedOracle) landed(n *world.Node, id effects.GrantID, pages []effec
 	}
 }
 
-// answeredLayers takes an answer to a request for pages of layers. What is there is promised for all layers of a chunk.
+// answeredLayers takes a reply to an allocation request for layers. A layer that is there already is promised with all
+// layers of its chunk.
 func (or *claimedOracle) answeredLayers(n *world.Node, request uint64, grant effects.GrantID) {
 	my, m, reply := or.at(n), &or.truth().request.m, &or.truth().reply.m
 	for _, i := range reply.AlreadySent {
@@ -270,8 +273,8 @@ func (or *claimedOracle) answeredLayers(n *world.Node, request uint64, grant eff
 	my.chunks[grant], my.each[grant] = chunks, each
 }
 
-// chunkWhole notes that all layers of a chunk are here: it is kept for the request of the grant under which the last
-// one has landed.
+// chunkWhole records that all layers of a chunk are here. The chunk is kept for the request of the grant under which
+// the last layer has landed.
 func (or *claimedOracle) chunkWhole(n *world.Node, chunk uint32) {
 	my := or.at(n)
 	grant := my.commits
@@ -283,7 +286,7 @@ func (or *claimedOracle) chunkWhole(n *world.Node, chunk uint32) {
 	}
 }
 
-// abandonedOnce says whether nobody may come for a request any more, in this life of n.
+// abandonedOnce reports whether a request was abandoned in this incarnation of n.
 func (or *claimedOracle) abandonedOnce(n *world.Node, request uint64) bool {
 	if request != 0 {
 		for i := range or.w.Jobs {
@@ -295,7 +298,7 @@ func (or *claimedOracle) abandonedOnce(n *world.Node, request uint64) bool {
 	return false
 }
 
-// told takes the answer of a machine to a push that has landed.
+// told takes the machine's confirmation of a push that has landed.
 func (or *claimedOracle) told(n *world.Node, code effects.Code) {
 	if ev := or.at(n).landing; ev != nil && len(ev.Pages) > 0 {
 		if code == effects.OK {
@@ -305,8 +308,8 @@ func (or *claimedOracle) told(n *world.Node, code effects.Code) {
 	}
 }
 
-// layersIn checks that a layer which is confirmed is where its chunk comes together: its sender counts on that. One of a
-// chunk that is gone is confirmed as withdrawn.
+// layersIn checks that a layer which is confirmed with OK belongs to a chunk that the node is assembling, because the
+// sender relies on that. A layer of a chunk that is gone is confirmed as withdrawn.
 func (or *claimedOracle) layersIn(n *world.Node, ev *effects.Landed) {
 	my, g := or.at(n), n.Grants[ev.Grant]
 	each := my.each[ev.Grant]
@@ -321,10 +324,10 @@ func (or *claimedOracle) layersIn(n *world.Node, ev *effects.Landed) {
 		chunk := each[at]
 		if or.truth().stored[n.ID][chunk] ||
 			!slices.ContainsFunc(ev.Pages, func(o effects.Page) bool { return o.Index == p.Index }) {
-			continue // It may have been whole, and be gone since.
+			continue // The chunk may have been whole, and be gone since.
 		}
 		hopes := pd.Hopes(n, or.w.Keys[chunk])
-		if !hopes && n.Thaws(or.w.Now) { // The time of what comes together may have ended behind this.
+		if !hopes && n.Thaws(or.w.Now) { // The time of the incomplete chunk may have ended after this event was queued.
 			or.void(checkLayerIn)
 			continue
 		}
@@ -336,8 +339,8 @@ func (or *claimedOracle) layersIn(n *world.Node, ev *effects.Landed) {
 	}
 }
 
-// got notes that a reader has chunks, in order: what was kept of them for its request is not any more; of a chunk of
-// which nothing was, the oldest promise to nobody by name.
+// got records that a reader has chunks, in order. The promises for its request end. If the request had no promise of a
+// chunk, the oldest promise to a request without an id ends.
 func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
 	my, j := or.at(n), &or.w.Jobs[c.Job]
 	if c.Want != plan.WantGet {
@@ -349,7 +352,7 @@ func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
 		}
 		my.touched = append(my.touched, chunk)
 		own, nobodys := -1, -1
-		unsure := j.Given[plan.WantAbandon] > 0 // Its own may have been there still.
+		unsure := j.Given[plan.WantAbandon] > 0 // A promise of the request may still have been in force.
 		for i := range my.rows {
 			r := &my.rows[i]
 			switch {
@@ -378,8 +381,8 @@ func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
 	}
 }
 
-// gaveUp ends the promises of a request to keep chunks that are here and that it has let go of. Where it may have had
-// none of its own, the oldest to nobody by name may have ended.
+// gaveUp ends the promises of a request that has given up chunks which are here. If the request may have had no promise
+// of its own, the oldest promise to a request without an id may have ended.
 func (or *claimedOracle) gaveUp(n *world.Node, c *pd.Command) {
 	my, j := or.at(n), &or.w.Jobs[c.Job]
 	for i, chunk := range j.Ids {
@@ -398,7 +401,7 @@ func (or *claimedOracle) gaveUp(n *world.Node, c *pd.Command) {
 	}
 }
 
-// fetching notes that a request fetches: when it begins its claims end.
+// fetching records that a request fetches: its claims end when the fetch begins.
 func (or *claimedOracle) fetching(n *world.Node, job int) {
 	my, request := or.at(n), requestOf(or.w.Jobs[job].Name)
 	my.fetched = append(my.fetched, request)
@@ -409,7 +412,8 @@ func (or *claimedOracle) fetching(n *world.Node, job int) {
 	}
 }
 
-// abandoned ends the promises to a request, as soon as the machine has no more work: until then one may lapse.
+// abandoned ends the promises to a request as soon as the machine has no more work. Until then a promise may still
+// expire.
 func (or *claimedOracle) abandoned(n *world.Node, job int) {
 	my, request := or.at(n), requestOf(or.w.Jobs[job].Name)
 	for i := range my.rows {
@@ -420,7 +424,7 @@ func (or *claimedOracle) abandoned(n *world.Node, job int) {
 	}
 }
 
-// lapsed checks that as many promises end as have lasted for their time, and ends them.
+// lapsed checks that the number of promises that the machine reports as expired is right, and ends the promises.
 func (or *claimedOracle) lapsed(n *world.Node, e *effects.Observe) {
 	my := or.at(n)
 	chunk, ok := or.truth().named(n, e.ID)
@@ -455,7 +459,7 @@ func (or *claimedOracle) lapsed(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// afterStep compares promises with what the machine has.
+// afterStep compares the promises with the claims that the machine has.
 func (or *claimedOracle) afterStep(n *world.Node, claims int) {
 	my := or.at(n)
 	my.claims = claims
@@ -472,6 +476,8 @@ func (or *claimedOracle) afterStep(n *world.Node, claims int) {
 	}
 }
 
+// compare checks the machine's claims on one chunk: at least as many as are certainly promised (S9), and no more than
+// may be (L2).
 func (or *claimedOracle) compare(n *world.Node, chunk uint32) {
 	if or.w.Failure != nil || or.w.Keys[chunk] == nil {
 		return
@@ -497,7 +503,7 @@ func (or *claimedOracle) compare(n *world.Node, chunk uint32) {
 			n.It(), oracle.Key(chunk), has, sure)
 		return
 	}
-	if !or.exact(n) || n.Busy { // It may be ending them.
+	if !or.exact(n) || n.Busy { // A busy machine may be ending claims.
 		or.void(checkClaims)
 		return
 	}

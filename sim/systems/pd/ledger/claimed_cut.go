@@ -7,8 +7,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// endedInPart notes that fewer promises of a chunk end than have lasted for their time, and says whether that is so: a
-// step has work for so many, those that stand longest first. The others are to end before the machine has no more work.
+// endedInPart handles a step that ends fewer promises of a chunk than have expired, and reports whether that is the
+// case. A step ends a bounded number of promises, the oldest first. The others must end before the machine has no more
+// work.
 func (or *claimedOracle) endedInPart(n *world.Node, chunk uint32, count int) bool {
 	my, now := or.at(n), or.w.Clock(n)
 	all := 0
@@ -39,7 +40,8 @@ func (or *claimedOracle) endedInPart(n *world.Node, chunk uint32, count int) boo
 	return true
 }
 
-// overdue ends, when the machine has no more work, what it was to end: compare says if it has not.
+// overdue drops the promises that had to end by the time when the machine has no more work. The following compare fails
+// if the machine still has claims for them.
 func (or *claimedOracle) overdue(n *world.Node) {
 	if my := or.at(n); !n.Busy {
 		my.rows = slices.DeleteFunc(my.rows, func(r claimed) bool { return r.overdue })

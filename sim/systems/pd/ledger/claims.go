@@ -11,7 +11,7 @@ import (
 
 var checkKept = oracle.NewCheck("S9", "gets of what was promised")
 
-// claimsOracle judges what is kept for a request.
+// claimsOracle judges whether chunks are kept for the request that they were put for (S9, rule M7).
 type claimsOracle struct {
 	judge
 	perLife[claimsLife]
@@ -26,15 +26,16 @@ func (*claimsOracle) listen(l *oracle.Listen[claimsOracle]) {
 	oracle.On(l, func(o *claimsOracle, _ *oracle.Call, e counted) { o.crowding(e.node, e.stats) })
 }
 
+// claimsLife records, for one incarnation of a node, how full the table of claims was.
 type claimsLife struct {
 	crowded int64 `snap:"skip"` // when the table of claims was last almost full
 }
 
 func (s *claimsLife) empty() { *s = claimsLife{} }
 
-// kept checks the first Get of a request that comes to an end against what its puts promised: chunks of a put that
-// ended well, sent or there already, stay for the request's own reader until the time of its claims is over, whoever
-// else reads them (rule M7).
+// kept checks a Get that ends short against what the puts of its request promised. Chunks of a put that ended well,
+// whether they were sent or were there already, stay for the request's own reader until the time of the claims is over,
+// even if other requests read the chunks (rule M7).
 func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	if !misses(e.Code) || j.Given[plan.WantAbandon] > 0 || n.Leaving || n.Draining {
@@ -45,7 +46,7 @@ func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		short := int(e.Hits) < b.To
 		if !or.promisedTo(n, b) || short && or.read(n, c.Job) {
 			or.void(checkKept)
-			return // It may be missing, and a Get finds nothing behind a chunk that is.
+			return // The chunk may be missing, and a Get finds nothing behind a missing chunk.
 		}
 		if or.judged(checkKept); short {
 			or.fail(checkKept,
@@ -56,15 +57,15 @@ func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// promisedTo says whether a put promises the chunks of a batch to a reader at n at this instant.
+// promisedTo reports whether a put promises the chunks of a batch to a reader at n at this instant.
 func (or *claimsOracle) promisedTo(n *world.Node, b *pd.Batch) bool {
 	put, given := or.promise(n, b)
 	return put != nil && n.Shows(or.w.Now).Sub(n.Shows(given)) < pd.Its(n).Cfg.ClaimTTL
 }
 
-// promise returns the put that made n promise the chunks of a batch, and when that put began; nil if no put certainly
-// did. A put promises nothing but at the node that it went to: in a world of nodes that prefill and decode an engine may
-// ask the sender's node for the request, which keeps nothing for it.
+// promise returns the put that made n promise the chunks of a batch, and when that put began. It returns nil if it is
+// not certain that a put did. A put promises chunks only at the node that it was sent to. Where nodes both prefill and
+// decode, an engine may ask the sender's node for the request, and the sender's node keeps nothing for it.
 func (or *claimsOracle) promise(n *world.Node, b *pd.Batch) (put *pd.Command, given int64) {
 	if b.Put == 0 || b.Refilled || b.Life != n.Life {
 		return nil, 0
@@ -75,9 +76,10 @@ func (or *claimsOracle) promise(n *world.Node, b *pd.Batch) (put *pd.Command, gi
 		return nil, 0
 	}
 	if !put.Over || put.Code != effects.OK || !or.w.Lives(put.Node, put.Life) {
-		return nil, 0 // It may also be over because its node died.
+		return nil, 0 // The command may also be over because its node died.
 	}
-	// No claim is older than its put, and while a peer has its share of claims it gets no more but the first on a page.
+	// No claim is older than its put. While a peer has used up its share of claims, the peer gets no more claims except
+	// the first claim on a page.
 	given = pd.Begun(put, sender)
 	if given <= or.at(n).crowded {
 		return nil, 0
@@ -85,8 +87,9 @@ func (or *claimsOracle) promise(n *world.Node, b *pd.Batch) (put *pd.Command, gi
 	return put, given
 }
 
-// read says whether the request's claims at n may have ended by its own commands: an earlier Get got chunks, or a Fetch
-// was given, which uses up what it begins with even if it fails, or what it began with was let go of.
+// read reports whether the request's claims at n may have ended by commands of the request itself: an earlier Get got
+// chunks, a Fetch was issued (which uses up the chunks that it begins with even if it fails), or the chunks were given
+// up.
 func (or *claimsOracle) read(n *world.Node, job int) bool {
 	for i := range or.w.Commands {
 		c := &or.w.Commands[i]
@@ -100,8 +103,9 @@ func (or *claimsOracle) read(n *world.Node, job int) bool {
 	return false
 }
 
-// crowding notes when so many claims are open that one step could bring a peer to its share. No peer gets there before
-// half of the table is taken; unless a plan says otherwise that has room for eight of each page beyond the first.
+// crowding records when so many claims are open that one step could bring a peer to its share. No peer reaches its
+// share before half of the table is taken. Unless the plan says otherwise, the table has room for eight claims on each
+// page beyond the first.
 func (or *claimsOracle) crowding(n *world.Node, s *rank.Stats) {
 	room := 8 * s.PagesTotal
 	if pd.Its(n).Cfg.ClaimsMax > 0 {

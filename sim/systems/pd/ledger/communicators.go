@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkOneEpoch    = oracle.NewCheck("C1", "batches in one epoch")
 	checkNotFenced   = oracle.NewCheck("C2", "submissions on epochs that are used")
@@ -24,10 +24,10 @@ var (
 	checkCommTurn    = oracle.NewCheck("L7", "batches of a link in order")
 )
 
-// commOracle judges how epochs of communicators begin and end, by what hardware can do.
+// commOracle judges how epochs of communicators begin and end, given what hardware can do (C1 to C8).
 type commOracle struct {
 	judge
-	through []batchesThrough `snap:"skip"` // transfers whose end was not told
+	through []batchesThrough `snap:"skip"` // transfers whose end was not reported
 }
 
 func (*commOracle) listen(l *oracle.Listen[commOracle]) {
@@ -40,13 +40,13 @@ func (*commOracle) listen(l *oracle.Listen[commOracle]) {
 	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.ChannelClosed) { o.closes(e.Link) })
 }
 
-// reset drops the transfers of the run before: they are numbered anew in each run.
+// reset drops the transfers of the previous run, because they are numbered anew in each run.
 func (or *commOracle) reset(int) { or.through = or.through[:0] }
 
 // batchesThrough says that the last batch of a transfer was submitted on an epoch of its link.
 type batchesThrough struct{ link, epoch, transfer uint64 }
 
-// submits judges a submission as hardware gets it.
+// submits judges a submission when the hardware gets it.
 func (or *commOracle) submits(x *world.Link, t *world.Transfer, b world.CommBatch) {
 	c := x.Comm
 	or.judged(checkOneEpoch, checkNotFenced, checkNotListed)
@@ -71,7 +71,7 @@ func (or *commOracle) submits(x *world.Link, t *world.Transfer, b world.CommBatc
 	or.inOrder(x, t, b)
 }
 
-// inOrder judges that who wanted something of a link before has nothing left to submit on this epoch.
+// inOrder checks that earlier transfers of the link have nothing left to submit on this epoch (L7).
 func (or *commOracle) inOrder(x *world.Link, t *world.Transfer, b world.CommBatch) {
 	or.judged(checkCommTurn)
 	for _, id := range x.Comm.Jobs[:slices.Index(x.Comm.Jobs, t.ID)] {
@@ -86,7 +86,7 @@ func (or *commOracle) inOrder(x *world.Link, t *world.Transfer, b world.CommBatc
 	}
 }
 
-// said judges a word of an initiator's.
+// said judges a message of an initiator.
 func (or *commOracle) said(x *world.Link, s communicator.Say) {
 	if s.Word != communicator.Offer {
 		return
@@ -108,7 +108,7 @@ func (or *commOracle) said(x *world.Link, s communicator.Say) {
 	}
 }
 
-// closes judges that an initiator closes its channel, which tells the target that it is done.
+// closes judges that an initiator closes its channel, which tells the target that the initiator is done.
 func (or *commOracle) closes(x *world.Link) {
 	or.judged(checkNoProof)
 	for _, e := range x.Comm.Epochs {
@@ -120,7 +120,7 @@ func (or *commOracle) closes(x *world.Link) {
 	}
 }
 
-// waits judges that nothing waits on an epoch that is up where nothing is under way.
+// waits checks that no transfer waits on an epoch that is up while nothing is in flight.
 func (or *commOracle) waits(x *world.Link) {
 	c := x.Comm
 	if len(c.Epochs) == 0 || len(c.Jobs) == 0 {
@@ -164,7 +164,7 @@ func (or *commOracle) settles(x *world.Link, t *world.Transfer) {
 	}
 }
 
-// revoked judges that a grant is proven to be nobody's any more.
+// revoked judges a proof that nothing can use a grant any more.
 func (or *commOracle) revoked(n *world.Node, r *world.CommRevoke) {
 	or.judged(checkRevoked)
 	for _, name := range r.Waits {

@@ -10,16 +10,17 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What a machine hears that nobody wants any more it may end in several steps, while its deadline is at once. In
-// between what is condemned stands, and is told to nobody; and when its work is done, or it says so, none of it stands.
+// A machine that learns that grants are no longer wanted may end them in several steps, with its deadline at once. In
+// between the grants are in force, and are reported to no peer. When the machine's work is done, or it reports so, none
+// of them is in force.
 
-// An owed is a grant that is to end because its writer is lost, or its request abandoned.
+// owed is a grant that must end because its writer is lost, or its request abandoned.
 type owed struct {
 	grant effects.GrantID
 	lost  bool
 }
 
-// condemn notes the grants to write that stand although nobody wants them since this step.
+// condemn records the write grants in force that are no longer wanted since this step.
 func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 	if len(my.abandoned) > 0 {
 		or.judged(checkUnwanted)
@@ -35,7 +36,7 @@ func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 			my.owed = append(my.owed, owed{id, lost})
 		}
 	}
-	slices.SortFunc(my.owed, func(a, b owed) int { return cmp.Compare(a.grant, b.grant) }) // Whatever the map's order.
+	slices.SortFunc(my.owed, func(a, b owed) int { return cmp.Compare(a.grant, b.grant) }) // Independent of the map's order.
 	queue := or.all().queue.at(n)
 	for i := range queue.waiters {
 		if o := &queue.waiters[i]; o.reading && !o.atOnce && o.job > 0 && slices.Contains(my.abandoned, o.job) {
@@ -44,8 +45,8 @@ func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 	}
 }
 
-// ends checks, of a machine that has no more work of this instant, that those have ended, and that of what it reads for
-// such a request the end is asked for.
+// ends checks, when the machine has no more work of this instant, that these grants have ended, and that the reads for
+// such requests were cancelled.
 func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 	for _, o := range my.owed {
 		g := n.Grants[o.grant]
@@ -76,7 +77,7 @@ func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 	}
 }
 
-// again checks that a grant which its peer asks for again is not one that ends because that was lost.
+// again checks that a grant which its peer requests again is not one that must end because the peer was lost.
 func (or *promptOracle) again(n *world.Node, g *world.Grant, reply *protocol.AllocResponse) {
 	if i := or.owes(n, g.ID); i >= 0 && or.at(n).owed[i].lost && !reply.AllocFailed && len(reply.RemoteIndexes) > 0 {
 		or.fail(checkWriterLost, "node %d tells grant %d again although it was told that its writer is gone",
@@ -84,7 +85,7 @@ func (or *promptOracle) again(n *world.Node, g *world.Grant, reply *protocol.All
 	}
 }
 
-// abandonEnded checks that nothing is granted for a request any more of which a machine says that it is abandoned.
+// abandonEnded checks that no grant is in force for a request that the machine reports as abandoned.
 func (or *promptOracle) abandonEnded(n *world.Node, job int) {
 	first := effects.GrantID(0)
 	for id, g := range n.Grants {
@@ -99,18 +100,18 @@ func (or *promptOracle) abandonEnded(n *world.Node, job int) {
 	}
 }
 
-// owes is the place of a grant among those that are to end; -1 if it is not.
+// owes returns the index of a grant among the grants that must end, and -1 if it is not among them.
 func (or *promptOracle) owes(n *world.Node, id effects.GrantID) int {
 	return slices.IndexFunc(or.at(n).owed, func(o owed) bool { return o.grant == id })
 }
 
-// abandons says whether n is abandoning a job's request.
+// abandons reports whether n is abandoning the request of a job.
 func (or *promptOracle) abandons(n *world.Node, job int) bool {
 	return slices.Contains(or.at(n).ending, job+1)
 }
 
-// abandonRefused notes that a request is not abandoned after all, such as where too many are being abandoned already: its
-// engine was told, and what is under way for it stands.
+// abandonRefused records that a request is not abandoned after all, for example because too many requests are being
+// abandoned. The engine was told so, and what is in progress for the request goes on.
 func (or *promptOracle) abandonRefused(n *world.Node, job int) {
 	my := or.at(n)
 	if i := slices.Index(my.abandoned, job+1); i >= 0 {
@@ -118,8 +119,8 @@ func (or *promptOracle) abandonRefused(n *world.Node, job int) {
 	}
 }
 
-// begun notes what it is abandoning from this step on. An engine may abandon a request twice: then it goes on after the
-// first outcome, until the second.
+// begun records which requests the machine is abandoning from this step on. An engine may abandon a request twice: then
+// the abandoning goes on after the first outcome until the second.
 func (my *promptLife) begun() {
 	my.ending = append(my.ending, my.abandoned...)
 	for _, job := range my.agreed {

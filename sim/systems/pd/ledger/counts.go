@@ -6,14 +6,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkRecount    = oracle.NewCheck("contract", "pages in use, counted twice")
 	checkOperations = oracle.NewCheck("S17", "operations remembered")
 	checkFree       = oracle.NewCheck("S5", "free pages")
 )
 
-// countsOracle judges what machines count of their pages.
+// countsOracle judges what machines count of their pages and operations.
 type countsOracle struct{ judge }
 
 func (*countsOracle) listen(l *oracle.Listen[countsOracle]) {
@@ -26,7 +26,7 @@ func (*countsOracle) listen(l *oracle.Listen[countsOracle]) {
 	oracle.On(l, func(o *countsOracle, c *oracle.Call, _ oracle.Down) { o.recounted(o.node(c)) })
 }
 
-// recounted counts from scratch the pages that are in use.
+// recounted counts the pages in use from scratch, and compares the count with the ledger's running count.
 func (or *countsOracle) recounted(n *world.Node) {
 	or.judged(checkRecount)
 	p, held := n.Pool, 0
@@ -40,12 +40,12 @@ func (or *countsOracle) recounted(n *world.Node) {
 	}
 }
 
-// recountEvery is how seldom the number of pages in use is counted from scratch: after one
-// step in so many, besides whenever the node dies or should be quiet. In between it follows
-// each change.
+// recountEvery is the number of steps between two counts of the pages in use from scratch. They are also counted
+// whenever the node dies or should be quiet. In between the count follows each change.
 const recountEvery = 64
 
-// remembers checks that an operation is remembered only while a grant of it stands or a request of it waits.
+// remembers checks that the machine records an operation only while a grant of the operation is in force or a request
+// of it waits (S17).
 func (or *countsOracle) remembers(n *world.Node, s *rank.Stats) {
 	or.judged(checkOperations)
 	if s.Operations > s.Grants || s.Retries > s.Waiters {

@@ -10,12 +10,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Anybody can say hello in one name after the other. A peer that has asked for something keeps its place for a while
-// beside those: it is pushed out by peers that asked, too, and only where there are more of them than places.
+// Any peer can shake hands in one name after the other. A peer that has sent a request keeps its row in the table for a
+// time beside those: only peers that sent requests too can displace it, and only if there are more of them than rows.
 
 var checkDisplaced = oracle.NewCheck("S18", "peers that asked and keep their place")
 
-// displacedOracle judges who is no longer known.
+// displacedOracle judges which peers a receiver no longer knows.
 type displacedOracle struct {
 	judge
 	perLife[displacedLife]
@@ -25,23 +25,23 @@ func (*displacedOracle) listen(l *oracle.Listen[displacedOracle]) {
 	oracle.On(l, func(o *displacedOracle, _ *oracle.Call, e world.LinkLost) { o.lost(e.Node, e.Peer) })
 }
 
-// displacedLife are the names in which a life of a receiver was asked.
+// displacedLife records the names in which one incarnation of a receiver got requests.
 type displacedLife struct {
 	askers []asker `snap:"skip"` // all that a refusal depends on is in the waiters, too, but for how long ago it was
 }
 
-// asker is one of them.
+// asker is one of these names.
 type asker struct {
 	who   effects.Incarnation
 	heard effects.Time // its newest request, by the receiver's clock
-	asked bool         // there was one
-	taken bool         // one was not refused as a stranger's
+	asked bool         // there was a request
+	taken bool         // a request was not refused as a stranger's
 	away  bool         // its link was lost since
 }
 
 func (s *displacedLife) empty() { s.askers = s.askers[:0] }
 
-// of is what is known of a name.
+// of returns the record of a name, and creates it if there is none.
 func (or *displacedOracle) of(n *world.Node, who effects.Incarnation) *asker {
 	my := or.at(n)
 	i := slices.IndexFunc(my.askers, func(c asker) bool { return c.who == who })
@@ -52,15 +52,16 @@ func (or *displacedOracle) of(n *world.Node, who effects.Incarnation) *asker {
 	return &my.askers[i]
 }
 
-// speaks notes that somebody spoke in a name, to a node in another one. If n knows it so, it competes for the places
-// from now on, whatever it said. Example: three strangers say hello, and each that a request has ended.
+// speaks records a message in the name who, to a node in the name to. If n knows the peer by these names, the peer
+// competes for the rows from now on, whatever the message was. Example: three strangers shake hands, and each sends an
+// end-of-request message.
 func (or *displacedOracle) speaks(n *world.Node, who, to effects.Incarnation) {
 	if who != (effects.Incarnation{}) && pd.Believes(n, who, to) {
 		or.of(n, who).asked = true
 	}
 }
 
-// lost notes that a peer's link is lost: it has to shake hands again, and what waits here of it is refused.
+// lost records that a peer's link is lost: the peer has to shake hands again, and its waiting requests are refused.
 func (or *displacedOracle) lost(n *world.Node, who effects.Incarnation) {
 	or.of(n, who).away = true
 	waiters := or.all().queue.at(n).waiters
@@ -69,8 +70,8 @@ func (or *displacedOracle) lost(n *world.Node, who effects.Incarnation) {
 	}
 }
 
-// answered checks the answer to a request that came in a name that n knows, if it does. Who asks on other ports of n,
-// for what it has or for more time, has a place, too, and is not counted here: such nodes are not judged.
+// answered checks the reply to a request in a name that n knows. A peer that sends requests on other ports of n, for
+// chunks or for renewals, has a row, too, and is not counted here: such nodes are not judged.
 func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 	t := or.truth()
 	if n.Lends || both(n) || w.peer == (effects.Incarnation{}) || !w.known || !t.asks || !t.tells || !t.reply.m.HasExt {
@@ -98,7 +99,7 @@ func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 		n.It(), oracle.Message(w.request), ago, cmp.Or(pd.Its(n).Cfg.PeersMax, 256))
 }
 
-// keeps reports whether a peer that asked so long ago certainly has its place.
+// keeps reports whether a peer whose request is that old certainly still has its row.
 func (or *displacedOracle) keeps(n *world.Node, c *asker, ago effects.Duration) bool {
 	cfg := &pd.Its(n).Cfg
 	others := 0
@@ -111,7 +112,7 @@ func (or *displacedOracle) keeps(n *world.Node, c *asker, ago effects.Duration) 
 		ago < cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second)
 }
 
-// known reports whether n certainly knows a peer as the one that asked before.
+// known reports whether n certainly knows a peer as the one that sent a request before.
 func (or *displacedOracle) known(n *world.Node, who effects.Incarnation) bool {
 	if n.Lends || both(n) {
 		return false

@@ -11,15 +11,15 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Who keeps an offer asks for more time when half of it is over, and not once nothing is left of it.
+// A reader that keeps an offer requests a renewal when half of its time is over, and not once no chunk is left.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkRenewBegun  = oracle.NewCheck("S9", "renewals of what is kept, begun in time")
 	checkRenewWanted = oracle.NewCheck("L2", "renewals of what is left of an offer")
 )
 
-// renewLife is whom a life tried to ask for more time.
+// renewLife records the senders that one incarnation of a node tried to ask for renewals.
 type renewLife struct {
 	tried []tried `snap:"skip"`
 }
@@ -29,24 +29,24 @@ func (s *renewLife) empty() { s.tried = s.tried[:0] }
 type tried struct {
 	server  int32
 	at      int64    // the last time
-	opening []uint64 // connections of which the machine was not told yet whether they are open
+	opening []uint64 // connections whose opening was not reported to the machine yet
 }
 
-// A term is the time that a reader has for an offer: since when it knows of it, and how much that is.
+// term is the time that a reader has for an offer: since when the reader knows of it, and how much time is left.
 type term struct {
 	since, frozen int64
 	left          effects.Duration
 }
 
-// begins notes that a reader has another term.
+// begins records that a reader has a new term.
 func (or *renewOracle) begins(n *world.Node, k *keptOffer) {
 	if !k.lies {
 		k.term = term{or.w.Now, n.Frozen, k.ends.Sub(or.w.Clock(k.owner.Node))}
 	}
 }
 
-// tries notes that a life connects to where it asks for more time, or asks. It may ask where nobody is: its connection
-// is of a time in which its peer was elsewhere.
+// tries records that a node connects to a sender for a renewal, or requests one. The sender may be gone from there,
+// because the connection dates from a time in which it was elsewhere.
 func (or *renewOracle) tries(n *world.Node, c *world.Conn) {
 	server := world.Meant(c.Host)
 	if !n.Delays || c.Channel != effects.ChannelInit || server < 0 {
@@ -64,8 +64,8 @@ func (or *renewOracle) tries(n *world.Node, c *world.Conn) {
 	}
 }
 
-// triedSince says whether a sender was tried at that instant or later, or is being tried: a machine that waits for a
-// connection cannot ask, and after it was told that there is none it waits a while before it tries again.
+// triedSince reports whether a sender was tried at that instant or later, or is being tried. A machine that waits for a
+// connection cannot send a request, and after a failed connection it waits before it tries again.
 func (x *tried) triedSince(w *world.World, instant int64) bool {
 	x.opening = slices.DeleteFunc(x.opening, func(conn uint64) bool {
 		told := w.ConnOf(conn).Told
@@ -75,8 +75,8 @@ func (x *tried) triedSince(w *world.World, instant int64) bool {
 	return len(x.opening) > 0 || x.at >= instant
 }
 
-// due checks that whoever leased what is kept was asked for more time once half of it is over. A former question may
-// have gone unanswered for long, or have failed just before.
+// due checks that the sender of each deferred offer was asked for a renewal once half of its term is over. An earlier
+// request may have gone without a reply for long, or have failed just before.
 func (or *renewOracle) due(n *world.Node) {
 	if n.Busy || n.Draining || or.w.Seed >= draw.RestlessSeed {
 		return
@@ -100,7 +100,7 @@ func (or *renewOracle) due(n *world.Node) {
 	}
 }
 
-// wanted checks, of an offer that a renewal may speak of, that there is something left of it.
+// wanted checks that some chunk is left of an offer that a renewal names (L2).
 func (or *renewOracle) wanted(n *world.Node, k *keptOffer) {
 	if !k.spokenOf || k.lies {
 		return

@@ -13,11 +13,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A sender's word how a request ended (KvfEndRequest) ends the Gets and Fetches of that request in the step that takes
-// the word, or the command (L9). Nothing else ends one as sender_failed or not_sent, and neither a word that a later
-// batch of the request has overtaken nor one from long ago ends any.
+// A sender's end-of-request message (KvfEndRequest) ends the Gets and Fetches of the request in the step that takes the
+// message, or the command (L9). Nothing else ends a command as sender_failed or not_sent. A message that a later batch
+// of the request has overtaken ends no command, nor does a message from long ago.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkEndWaits  = oracle.NewCheck("L9", "gets of requests that have ended")
 	checkEndFetch  = oracle.NewCheck("L9", "fetches of requests that have ended")
@@ -26,11 +26,11 @@ var (
 	checkEndAnswer = oracle.NewCheck("L9", "ends that are told")
 )
 
-// endsOracle judges what follows from senders' words how requests ended.
+// endsOracle judges what follows from end-of-request messages.
 type endsOracle struct {
 	judge
 	perLife[endsLife]
-	plays    bool                `snap:"skip"` // somebody says how requests ended
+	plays    bool                `snap:"skip"` // some job of the run sends end-of-request messages
 	answered []endAnswered       `snap:"skip"`
 	ask      protocol.EndRequest `snap:"scratch"`
 }
@@ -48,44 +48,45 @@ func (*endsOracle) listen(l *oracle.Listen[endsOracle]) {
 	oracle.On(l, func(o *endsOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
-// endsLife is what one life has heard, and the words that it has not answered.
+// endsLife records what one incarnation of a node has received, and the end-of-request messages without a reply.
 type endsLife struct {
 	ends    []heardEnd  `snap:"skip"`
 	batches []heardOf   `snap:"skip"`
 	asked   []endsAsked `snap:"skip"`
-	ways    []uint64    `snap:"skip"` // connections on which it says how requests ended, as a sender
+	ways    []uint64    `snap:"skip"` // connections on which it sends end-of-request messages, as a sender
 }
 
 func (s *endsLife) empty() {
 	*s = endsLife{ends: s.ends[:0], batches: s.batches[:0], asked: s.asked[:0], ways: s.ways[:0]}
 }
 
-// heardOf is a batch of a job, or the word how the job ended, as its receiver got it.
+// heardOf is a batch of a job, or the end-of-request message of the job, as its receiver got it.
 type heardOf struct {
 	job       int
 	from      effects.Incarnation
 	operation uint64
 	granted   bool
-	lost      bool // its sender was lost since: the request is not its sender's any more, until another batch comes
+	lost      bool // its sender was lost since: the request is not its sender's any more until another batch arrives
 }
 
-// again reports whether a batch is the same, asked for again.
+// again reports whether a batch is a retry of the same batch.
 func (b heardOf) again(o heardOf) bool {
 	return o.job == b.job && o.from == b.from && o.operation == b.operation
 }
 
-// A heardEnd is a word how a job ended. The receiver may go by it until it is superseded; it has to while it is sure.
+// A heardEnd is an end-of-request message. The receiver may act on it until it is superseded, and must act on it while
+// it is sure.
 type heardEnd struct {
 	heardOf
-	name       effects.Incarnation // in which it was said, whether that is its sender's or not
+	name       effects.Incarnation // the sender's name in the message, genuine or not
 	code       effects.Code
 	said       string
-	first      int64  // when it came first
-	last       int64  // and when it was repeated last
-	step       uint64 // of the machine, that took it
-	sure       bool   // nothing that came before or since gives the receiver another reason
-	again      bool   // its sender said another since, which may count in its place
-	superseded bool   // it counts for nothing: the request goes on by a later batch, or is another peer's, which is there
+	first      int64  // when it arrived first
+	last       int64  // when it was last repeated
+	step       uint64 // the step of the machine that took it
+	sure       bool   // no earlier or later message gives the receiver another outcome
+	again      bool   // its sender sent another one since, which may count in its place
+	superseded bool   // it has no effect: the request goes on by a later batch, or belongs to another connected peer
 }
 
 // endsAsked is a KvfEndRequest by the number of its message.
@@ -94,7 +95,7 @@ type endsAsked struct {
 	job     int
 }
 
-// endAnswered counts the ends of a job that receivers have answered.
+// endAnswered counts the end-of-request messages of a job to which receivers have replied.
 type endAnswered struct {
 	job   int
 	count uint32
@@ -105,7 +106,7 @@ func (or *endsOracle) reset(int) {
 	or.plays = slices.ContainsFunc(or.w.Source.Jobs, func(j plan.Job) bool { return j.Said[pd.Tells] })
 }
 
-// heard notes a message on the alloc channel as it reaches the machine of n.
+// heard records a message on the alloc channel when it reaches the machine of n.
 func (or *endsOracle) heard(n *world.Node, request uint64, body []byte) {
 	if !or.plays {
 		return
@@ -120,7 +121,7 @@ func (or *endsOracle) heard(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// heardBatch notes a batch. Whether it begins the request anew is certain when it is granted.
+// heardBatch records a batch. It is certain that the batch begins the request anew when the batch is granted.
 func (or *endsOracle) heardBatch(n *world.Node, request []byte, from effects.Incarnation, operation uint64) {
 	at := or.w.JobNamed(request)
 	if at >= uint64(len(or.w.Jobs)) {
@@ -137,7 +138,8 @@ func (or *endsOracle) heardBatch(n *world.Node, request []byte, from effects.Inc
 	}
 }
 
-// granted notes that a batch was granted, or is kept: if it is later than the end of its request, that goes on.
+// granted records that a batch was granted, or is kept. If the batch is later than the end of its request, the request
+// goes on.
 func (or *endsOracle) granted(n *world.Node, w *waiter) {
 	my := or.at(n)
 	for i := range my.batches {
@@ -154,7 +156,7 @@ func (or *endsOracle) granted(n *world.Node, w *waiter) {
 	}
 }
 
-// lost notes that n knows that a peer is gone, if only for a while.
+// lost records that n knows that a peer is gone, if only for a time.
 func (or *endsOracle) lost(n *world.Node, peer effects.Incarnation) {
 	my := or.at(n)
 	for i := range my.batches {
@@ -164,7 +166,7 @@ func (or *endsOracle) lost(n *world.Node, peer effects.Incarnation) {
 	}
 }
 
-// heardEnd notes a word how a request ended.
+// heardEnd records an end-of-request message.
 func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 	m, my := &or.ask, or.at(n)
 	at := or.w.JobNamed(m.Request)
@@ -179,7 +181,7 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 	x.name = x.from
 	known := pd.Believes(n, x.from, effects.Incarnation(m.To))
 	if !known {
-		x.from = effects.Incarnation{} // It is nobody's whom n knows.
+		x.from = effects.Incarnation{} // It is from no peer that n knows.
 	}
 	x.sure = !or.few(n) && n.Receives()
 	for _, b := range my.batches {
@@ -197,7 +199,7 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 			o.last = or.w.Now
 			return
 		}
-		x.sure = false // The one before may count still.
+		x.sure = false // The message before may still count.
 		o.again = o.again || o.from == x.from && x.operation >= o.operation
 		others = true
 	}
@@ -208,13 +210,13 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 	my.ends = append(my.ends, x)
 }
 
-// few reports whether n remembers so few requests that others take their places.
+// few reports whether n keeps records of so few requests that records displace each other.
 func (or *endsOracle) few(n *world.Node) bool {
 	most := pd.Its(n).Cfg.RequestsMax
 	return most != 0 && most < 64
 }
 
-// replied notes the answer to a message that said how a request ended.
+// replied records the reply to an end-of-request message.
 func (or *endsOracle) replied(n *world.Node, request uint64) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.asked, func(x endsAsked) bool { return x.request == request })
@@ -232,20 +234,21 @@ func (or *endsOracle) replied(n *world.Node, request uint64) {
 	or.answered = append(or.answered, endAnswered{job, 1})
 }
 
-// saying notes on which connection a sender says how a request ended.
+// saying records on which connection a sender sends end-of-request messages.
 func (or *endsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	if or.plays && !or.saysEnds(n, c) && protocol.MayBe(body, protocol.TagEndRequest, &pd.WireLimits) {
 		or.at(n).ways = append(or.at(n).ways, c.ID)
 	}
 }
 
-// saysEnds reports whether n has said on a connection how a request ended.
+// saysEnds reports whether n has sent an end-of-request message on a connection.
 func (or *endsOracle) saysEnds(n *world.Node, c *world.Conn) bool {
 	return slices.Contains(or.at(n).ways, c.ID)
 }
 
-// lanes is how many connections n may have to the port at which c ends, of those that serve what c does: one where it
-// says how requests ended, and the lanes. Where it was to say that, and did not yet, one of those says nothing.
+// lanes returns how many connections n may have to the port at which c ends, of those that serve the same purpose as c:
+// one for end-of-request messages, and the lanes. If n was to send an end-of-request message and has not done so yet,
+// one more.
 func (or *endsOracle) lanes(n *world.Node, c *world.Conn) int {
 	switch {
 	case or.saysEnds(n, c):
@@ -259,12 +262,12 @@ func (or *endsOracle) lanes(n *world.Node, c *world.Conn) int {
 	return int(links.Lanes)
 }
 
-// within reports whether n remembers until now what it heard at an instant, and perhaps for a little longer.
+// within reports whether n still has a record of what it received at an instant, or of longer ago by the given span.
 func (or *endsOracle) within(n *world.Node, at int64, longer effects.Duration) bool {
 	return n.Shows(or.w.Now).Sub(n.Shows(at)) < 2*pd.Its(n).Cfg.ClaimTTL+longer
 }
 
-// ends reports whether n may end a command of a job because of a word that means one of some codes.
+// ends reports whether n may end a command of a job because of an end-of-request message that satisfies means.
 func (or *endsOracle) ends(n *world.Node, job int, means func(x *heardEnd) bool) bool {
 	my := or.at(n)
 	for i := range my.ends {
@@ -276,12 +279,12 @@ func (or *endsOracle) ends(n *world.Node, job int, means func(x *heardEnd) bool)
 	return false
 }
 
-// ended reports whether n may go by any word how a job ended.
+// ended reports whether n may act on any end-of-request message of a job.
 func (or *endsOracle) ended(n *world.Node, job int) bool {
 	return or.ends(n, job, func(*heardEnd) bool { return true })
 }
 
-// must is the word by which n has to go for a job; nil: there may be none.
+// must returns the message on which n has to act for a job, and nil if there may be none.
 func (or *endsOracle) must(n *world.Node, job int) *heardEnd {
 	my := or.at(n)
 	for i := range my.ends {
@@ -312,10 +315,10 @@ func (or *endsOracle) delivered(n *world.Node, e *effects.Deliver, c *pd.Command
 	}
 }
 
-// told judges a command that ends as its sender said, and what one is told that ends short.
+// told judges a command that ends as its sender said, and the code of a Get that ends short.
 func (or *endsOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	by := e.Code == effects.SenderFailed || e.Code == effects.NotSent
-	names := false // It says of which request it wants chunks.
+	names := false // The command names the request of its chunks.
 	switch body := c.Body.(type) {
 	case *engine.Get:
 		names = len(body.Request) > 0
@@ -351,7 +354,7 @@ func (or *endsOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// afterStep checks that nobody waits for more of a request that has ended.
+// afterStep checks that no Get waits for more chunks of a request that has ended.
 func (or *endsOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	if len(my.ends) == 0 || n.Busy || n.Draining {
@@ -383,7 +386,7 @@ func (or *endsOracle) fetchesWait(n *world.Node) {
 	for _, t := range or.all().fetch.openFetches(n) {
 		c := &or.w.Commands[t-1]
 		body, ok := c.Body.(*engine.Fetch)
-		// One that has begun waits for memory or for reads, and for no chunk that may still come.
+		// A fetch that has begun waits for memory or for reads, and not for a chunk that may still come.
 		if !ok || len(body.Request) == 0 || c.Due == 0 || pd.Fetching(n, t) || or.must(n, c.Job) == nil {
 			continue
 		}
@@ -399,10 +402,11 @@ func (or *endsOracle) fetchesWait(n *world.Node) {
 	}
 }
 
-// misses reports whether a Get ends so that misses a chunk, and says what became of that.
+// misses reports whether a Get with this code misses a chunk and says what became of the chunk.
 func misses(code effects.Code) bool {
 	return code == effects.NotFound || code == effects.Lapsed || code == effects.NotSent || code == effects.SenderFailed
 }
 
-// unknown reports whether one ends so of whose chunk nothing is known here but, perhaps, that it was never sent.
+// unknown reports whether a command with this code misses a chunk of which the node knows nothing except, possibly,
+// that the chunk was never sent.
 func unknown(code effects.Code) bool { return code == effects.NotFound || code == effects.NotSent }

@@ -12,10 +12,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is promised of fetches: one that ends well has handed all of its chunks over; one that fails has a cause of its
-// own; and none waits without need.
+// The promises about fetches: a fetch that ends well has handed over all of its chunks, a fetch that fails has a cause
+// of its own, and no fetch waits without need.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkFetchForm   = oracle.NewCheck("L1", "forms of fetches' outcomes")
 	checkFetchWhole  = oracle.NewCheck("S1", "fetches that end well")
@@ -26,7 +26,7 @@ var (
 	checkFetchBegins = oracle.NewCheck("L8", "fetches that wait")
 )
 
-// fetchOracle judges fetches.
+// fetchOracle judges the outcomes and the waiting of fetches.
 type fetchOracle struct {
 	judge
 	perLife[fetchLife]
@@ -56,16 +56,17 @@ func (*fetchOracle) listen(l *oracle.Listen[fetchOracle]) {
 	})
 }
 
+// fetchLife records the fetches of one incarnation of a node.
 type fetchLife struct {
-	fetches []effects.Ticket // given to the machine, but for some that are over
-	imports []importSeen     // under way
+	fetches []effects.Ticket // given to the machine; may include a few that are over
+	imports []importSeen     // in progress
 }
 
 func (s *fetchLife) empty() {
 	*s = fetchLife{fetches: s.fetches[:0], imports: s.imports[:0]}
 }
 
-// fetchGiven notes a fetch as it reaches its machine.
+// fetchGiven records a fetch when it reaches its machine.
 func (or *fetchOracle) fetchGiven(n *world.Node, t effects.Ticket) {
 	c := &or.w.Commands[t-1]
 	body, ok := c.Body.(*engine.Fetch)
@@ -77,19 +78,19 @@ func (or *fetchOracle) fetchGiven(n *world.Node, t effects.Ticket) {
 	or.at(n).fetches = append(or.openFetches(n), t)
 }
 
-// aborted notes that a command is to be cancelled, and may end so.
+// aborted records that a fetch is to be cancelled, so that it may end as cancelled.
 func (or *fetchOracle) aborted(t effects.Ticket) {
 	or.w.Commands[t-1].Asked.Excuse |= 1 << effects.Cancelled
 }
 
-// scattered notes how a fetch's device code ended, which it may end as.
+// scattered records how the device code of a fetch ended, so that the fetch may end with that code.
 func (or *fetchOracle) scattered(t effects.Ticket, code effects.Code) {
 	or.w.Commands[t-1].Asked.Excuse |= 1 << code
 }
 
-// fetchesDue notes, before a step, of the fetches whose time is over in it whether all of their chunks are to be had.
-// The step ends them before it serves those who wait for pages, whose chunks may be readable at once: so what is here
-// after it does not say what was here at their end.
+// fetchesDue records, before a step, for each fetch whose time is over in the step, whether all of its chunks are
+// available. The step ends these fetches before it serves requests that wait for pages, whose chunks may be readable at
+// once. Therefore the state after the step does not show what was available when a fetch ended.
 func (or *fetchOracle) fetchesDue(n *world.Node) {
 	if !n.Delays {
 		return
@@ -101,19 +102,19 @@ func (or *fetchOracle) fetchesDue(n *world.Node) {
 	}
 }
 
-// openFetches are those that the machine was given and has not delivered.
+// openFetches returns the fetches that the machine was given and has not delivered.
 func (or *fetchOracle) openFetches(n *world.Node) []effects.Ticket {
 	my := or.at(n)
 	my.fetches = slices.DeleteFunc(my.fetches, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
 	return my.fetches
 }
 
-// wanted are the chunks of a fetch.
+// wanted returns the chunks of a fetch.
 func (or *fetchOracle) wanted(c *pd.Command) []uint32 {
 	return or.w.Jobs[c.Job].Ids[c.From : c.From+int(c.Count)]
 }
 
-// oneOf says whether one of some chunks is among others.
+// oneOf reports whether the two lists have a chunk in common.
 func oneOf(some, others []uint32) bool {
 	return slices.ContainsFunc(some, func(id uint32) bool { return slices.Contains(others, id) })
 }
@@ -140,7 +141,7 @@ func (or *fetchOracle) fetchEnded(n *world.Node, e *effects.Deliver, c *pd.Comma
 			n.It(), oracle.Ticket(e.Ticket))
 	}
 	or.fetchMeets(n, e, c)
-	if e.Code == effects.OK || e.Begun { // One that only waited takes nothing with it.
+	if e.Code == effects.OK || e.Begun { // A fetch that only waited consumes no offers.
 		or.all().kept.left(n, c)
 	}
 }
@@ -158,7 +159,7 @@ func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Comm
 			return
 		}
 	}
-	// Whether its sender has said so is judged elsewhere.
+	// endsOracle judges whether the sender has said so.
 	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) && !told {
 		or.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
@@ -166,7 +167,8 @@ func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Comm
 	}
 }
 
-// missed is the first chunk of a fetch that may really be nowhere; -1 if each must be somewhere.
+// missed returns the index of the first chunk of a fetch that may be unavailable, and -1 if every chunk must be
+// available.
 func (or *fetchOracle) missed(n *world.Node, c *pd.Command) int {
 	for i, id := range or.wanted(c) {
 		if _, ready := pd.ReadyAt(n, or.w.Keys[id]); !ready && !or.all().kept.promisedHere(n, id) {
@@ -176,7 +178,7 @@ func (or *fetchOracle) missed(n *world.Node, c *pd.Command) int {
 	return -1
 }
 
-// excused says whether a fetch may have failed so.
+// excused reports whether a fetch may have failed with the code.
 func (or *fetchOracle) excused(n *world.Node, c *pd.Command, code effects.Code) bool {
 	switch {
 	case c.Asked.Excuse>>code&1 == 1:
@@ -189,7 +191,7 @@ func (or *fetchOracle) excused(n *world.Node, c *pd.Command, code effects.Code) 
 		return true
 	case code == effects.Lapsed:
 		lapsed := or.all().lapsed.at(n)
-		ended := or.all().ends.ended(n, c.Job) // Then it does not wait: what is gone does not come again.
+		ended := or.all().ends.ended(n, c.Job) // Then the fetch does not wait, because a chunk that is gone does not come again.
 		return (ended || !or.patient(n, c)) &&
 			slices.ContainsFunc(or.wanted(c), func(k uint32) bool { return lapsed.told[k] > 0 })
 	case code == effects.Expired, code == effects.NotFound, code == effects.Unreachable:
@@ -198,16 +200,16 @@ func (or *fetchOracle) excused(n *world.Node, c *pd.Command, code effects.Code) 
 	return false
 }
 
-// patient says whether a fetch may wait longer.
+// patient reports whether a fetch may wait longer.
 func (or *fetchOracle) patient(n *world.Node, c *pd.Command) bool {
 	return n.Shows(or.w.Now).Sub(n.Shows(c.Asked.At)) < c.Patience
 }
 
-// fetchesMany is a table that is not full before half as many are open: those that were delivered and still read have
-// places in it, too.
+// fetchesMany is the size from which a table of fetches cannot be full before half as many fetches are open. Fetches
+// that were delivered and still read occupy rows of the table, too.
 const fetchesMany = 64
 
-// excuse notes what the fetches that want one of some chunks may now fail with.
+// excuse records that the fetches which want any of the chunks may fail with the code from now on.
 func (or *fetchOracle) excuse(n *world.Node, code effects.Code, ids ...uint32) {
 	for _, t := range or.at(n).fetches {
 		c := &or.w.Commands[t-1]
@@ -217,7 +219,7 @@ func (or *fetchOracle) excuse(n *world.Node, code effects.Code, ids ...uint32) {
 	}
 }
 
-// readFailed notes how a read of some chunks ended: every fetch that wants one of them may fail with that.
+// readFailed records how a read of some chunks ended: every fetch that wants any of them may fail with that code.
 func (or *fetchOracle) readFailed(n *world.Node, t *world.Transfer, code effects.Code) {
 	if !n.Delays || !t.Read || t.Under == nil || code == effects.OK {
 		return
@@ -232,7 +234,7 @@ func (or *fetchOracle) readFailed(n *world.Node, t *world.Transfer, code effects
 	}
 }
 
-// fetches checks, after a step of a receiver that keeps offers, its tables and its staging pages.
+// fetches checks, after a step of a receiver that keeps offers, the receiver's tables and staging pages.
 func (or *fetchOracle) fetches(n *world.Node, s *rank.Stats) {
 	or.openFetches(n)
 	c := &pd.Its(n).Cfg
@@ -257,7 +259,7 @@ func (or *fetchOracle) fetches(n *world.Node, s *rank.Stats) {
 	or.begun(n, s)
 }
 
-// roomToStage is how many pages are free into which fetches read.
+// roomToStage returns the number of free pages into which fetches can read.
 func roomToStage(n *world.Node, s *rank.Stats) int {
 	if n.Second > 0 {
 		return s.DeviceFree
@@ -265,7 +267,7 @@ func roomToStage(n *world.Node, s *rank.Stats) int {
 	return s.PagesFree
 }
 
-// begun checks that no fetch waits whose chunks are all here or promised, while nobody has staging pages.
+// begun checks that no fetch waits whose chunks are all here or promised, while no staging page is in use.
 func (or *fetchOracle) begun(n *world.Node, s *rank.Stats) {
 	if s.Staged > 0 || roomToStage(n, s) == 0 || n.Draining || n.Busy {
 		return
@@ -281,13 +283,14 @@ func (or *fetchOracle) begun(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// importing notes whose plane is imported, and importEnded what became of it.
+// importing records an import of a peer's plane.
 func (or *fetchOracle) importing(n *world.Node, e *effects.Import) {
 	if n.Delays {
 		or.at(n).imports = append(or.at(n).imports, importSeen{e.Corr, e.Peer})
 	}
 }
 
+// importEnded records the end of an import. If it failed, the peer cannot be read from.
 func (or *fetchOracle) importEnded(n *world.Node, corr effects.Corr, code effects.Code) {
 	my := or.at(n)
 	kept := or.all().kept.at(n)
@@ -301,7 +304,7 @@ func (or *fetchOracle) importEnded(n *world.Node, corr effects.Corr, code effect
 	}
 	for m := range kept.kept {
 		if k := &kept.kept[m]; code == effects.Stale && k.peer == peer {
-			k.over = true // That life is gone, and all that it offered.
+			k.over = true // The incarnation is gone, with all that it offered.
 		}
 	}
 	my.imports = slices.Delete(my.imports, i, i+1)
@@ -313,7 +316,7 @@ type importSeen struct {
 	peer effects.Incarnation
 }
 
-// fetchMeets counts what meets as a fetch ends.
+// fetchMeets counts the notable coincidences in which a fetch ends, for the coverage of the run.
 func (or *fetchOracle) fetchMeets(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code == effects.OK {
 		return
@@ -323,7 +326,7 @@ func (or *fetchOracle) fetchMeets(n *world.Node, e *effects.Deliver, c *pd.Comma
 		pd.Met(&or.w.Result, pd.FetchOverAsItComes)
 	}
 	if e.Code == effects.NotFound || e.Code == effects.TooMany || e.Code == effects.Draining {
-		return // It did not begin.
+		return // The fetch did not begin.
 	}
 	ids := or.wanted(c)
 	for _, t := range or.at(n).fetches {

@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What a read fills, at its reader.
+// The oracle of this file judges the pages that a read (pull) fills at its reader.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkReadScattered  = oracle.NewCheck("S15", "reads into staging pages")
 	checkReadAlone      = oracle.NewCheck("S4", "reads into pages of nobody")
@@ -24,7 +24,7 @@ var (
 	checkPassContent    = oracle.NewCheck("S1", "content of copies that pass")
 )
 
-// fillsOracle judges what reads store.
+// fillsOracle judges what reads store into the reader's pages.
 type fillsOracle struct{ judge }
 
 func (*fillsOracle) listen(l *oracle.Listen[fillsOracle]) {
@@ -33,8 +33,8 @@ func (*fillsOracle) listen(l *oracle.Listen[fillsOracle]) {
 	oracle.On(l, func(o *fillsOracle, _ *oracle.Call, e world.ReadPassed) { o.passed(e.Transfer, e.Pair) })
 }
 
-// fetching checks a Transfer that reads as it leaves the machine: its pages are fresh, and
-// nobody else's until it is settled.
+// fetching checks a Transfer that reads as the machine emits it: its local pages are fresh, and nothing else may use
+// them until the transfer is settled. It then counts the transfer as a writer of the pages.
 func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair) {
 	pg := &n.Pool.Pages[p.Local.Index]
 	or.judged(checkReadScattered, checkReadAlone, checkReadGranted, checkReadGeneration)
@@ -58,7 +58,7 @@ func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair
 		!n.Staging(pg) && !or.w.ForFlow(pg.Reserved) && p.Local.Generation <= pg.Last:
 		or.fail(checkReadGeneration, "node %d reads into page %d in generation %d after %d",
 			n.It(), n.ItsPage(p.Local.Index), p.Local.Generation, pg.Last)
-	case or.w.Setting.Leased && t.Under != nil && t.Under.Loan.Said: // On fenced ones the grant is gone, and finds it so.
+	case or.w.Setting.Leased && t.Under != nil && t.Under.Loan.Said: // On fenced planes the grant is gone, and the read fails.
 		or.fail(checkReadEnded, "node %d reads under grant %d with transfer %d after it said that it has ended",
 			n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
 	}
@@ -74,7 +74,7 @@ func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair
 	n.Pool.Touch(p.Local.Index)
 }
 
-// fetched ends what a read may store, as its initiator is told so.
+// fetched ends what a read may store when its initiator is notified that the read is settled.
 func (or *fillsOracle) fetched(t *world.Transfer) {
 	for _, p := range t.Pairs {
 		t.Local.Pages[p.Local.Index].Writers--
@@ -82,8 +82,8 @@ func (or *fillsOracle) fetched(t *world.Transfer) {
 	}
 }
 
-// heardOf notes how a read ended, at the instant that its machine judges it by: the pages are
-// what the owner's were only if its lease, by the owner's clock, still was in force.
+// heardOf records how a read ended, at the instant by which the machine judges the read. The pages hold the owner's
+// data for certain only if the lease was still in force by the owner's clock.
 func (or *fillsOracle) heardOf(t *world.Transfer, code effects.Code) {
 	if !t.Read || code != effects.OK {
 		return
@@ -99,7 +99,7 @@ func (or *fillsOracle) heardOf(t *world.Transfer, code effects.Code) {
 	}
 }
 
-// believing checks a page that is taken for ready.
+// believing checks a page that the machine takes for ready: a read into the page ended well (S1) and in time (S24).
 func (or *fillsOracle) believing(n *world.Node, index uint32) {
 	if n.Pool.Pages[index].Fill != world.FillNone {
 		or.judged(checkReadyRead, checkReadyInTime)
@@ -115,10 +115,10 @@ func (or *fillsOracle) believing(n *world.Node, index uint32) {
 	}
 }
 
-// reading checks half a page as it is loaded: where it goes must be the read's alone.
+// reading checks half a page as it is loaded: only the read may use the target page.
 func (or *fillsOracle) reading(t *world.Transfer, i int) {
 	if !t.Local.Remains() {
-		return // What a dead process's thread or device does, nobody sees.
+		return // Nobody sees what a thread or device of a dead process does.
 	}
 	p, n := t.Pairs[i].Local, t.Local.Node
 	pg := &t.Local.Pages[p.Index]
@@ -140,8 +140,8 @@ func (or *fillsOracle) reading(t *world.Transfer, i int) {
 	}
 }
 
-// passed checks a page that a read on a fenced plane takes for good: it is what was lent, and
-// its owner has not been told that it is its own again.
+// passed checks a page that a read on a fenced plane accepts: the page holds what was leased, and the owner has not
+// been notified that the lease is revoked.
 func (or *fillsOracle) passed(t *world.Transfer, i int) {
 	p, g := t.Pairs[i], t.Under
 	owner := t.Remote.Node

@@ -13,7 +13,8 @@ func (*freeOracle) listen(l *oracle.Listen[freeOracle]) {
 	oracle.On(l, func(o *freeOracle, _ *oracle.Call, e counted) { o.free(e.node, e.stats, e.held) })
 }
 
-// free compares the pages that a machine counts as free with those that drivers saw in use before it was asked.
+// free compares the pages that a machine counts as free with the pages that drivers saw in use before the oracles
+// handled the step.
 func (or *freeOracle) free(n *world.Node, s *rank.Stats, held int) {
 	or.judged(checkFree)
 	if s.PagesTotal != n.Engines() || s.PagesFree < 0 || s.DeviceTotal != n.Second || s.DeviceFree < 0 ||

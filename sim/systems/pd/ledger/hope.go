@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Get waits for as long as it said, unless the last thing is gone that its next chunk was to come of (L8): a fill, an
-// offer that is kept, a request or an offer that waits for memory. Then it ends in that very step.
+// A Get waits until its deadline, unless the last source is gone from which its next chunk could come (L8): a fill, a
+// deferred offer, or a request or an offer that waits for memory. Then the Get ends in that very step.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkGaveUp     = oracle.NewCheck("L8", "gets that end early")
 	checkHopeless   = oracle.NewCheck("L8", "gets that lost their hope")
@@ -23,7 +23,7 @@ var (
 	checkWoken      = oracle.NewCheck("L8", "gets whose chunks are ready")
 )
 
-// hopeOracle judges Gets that wait, and why they end.
+// hopeOracle judges whether Gets wait only while their chunks may still come, and why they end (L8).
 type hopeOracle struct {
 	judge
 	perLife[hopeLife]
@@ -52,30 +52,31 @@ func (*hopeOracle) listen(l *oracle.Listen[hopeOracle]) {
 	})
 }
 
+// hopeLife records the pending Gets of one incarnation of a node, and what its current step lost.
 type hopeLife struct {
-	gets    []effects.Ticket // given to the machine, their Deliver not seen
-	ready   bool             // in this step a chunk became readable
-	lost    []uint32         // keys of which something was lost in this step that they were to come of
-	dimmed  bool             // anything was
+	gets    []effects.Ticket // given to the machine, and not yet delivered
+	ready   bool             // a chunk became readable in this step
+	lost    []uint32         // keys of which a source was lost in this step
+	dimmed  bool             // a source of any key was lost
 	doomed  []doomed
-	refused effects.Code // what the machine says of a request that it is about to refuse
+	refused effects.Code // the code in a report that a request is about to be refused
 }
 
 func (s *hopeLife) empty() { *s = hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
 
-// given notes a Get as its machine gets it.
+// given records a Get when its machine receives the command.
 func (or *hopeOracle) given(n *world.Node, t effects.Ticket) {
 	or.at(n).gets = append(or.at(n).gets, t)
 }
 
-// afterStep checks that no Get waits on in vain.
+// afterStep checks that no Get goes on waiting in vain.
 func (or *hopeOracle) afterStep(n *world.Node) {
 	or.hopeless(n)
 	or.woken(n)
 	or.at(n).dimmed, or.at(n).refused = or.at(n).dimmed && n.Busy, effects.OK
 }
 
-// lost notes that a fill will not come.
+// lost records that a fill of a chunk will not complete.
 func (or *hopeOracle) lost(n *world.Node, hash uint64) {
 	my := or.at(n)
 	my.dimmed = true
@@ -84,16 +85,16 @@ func (or *hopeOracle) lost(n *world.Node, hash uint64) {
 	}
 }
 
-// refusal notes that the machine is about to refuse a request or an offer. Of one that its sender is to repeat nothing
-// is lost.
+// refusal records that the machine is about to refuse a request or an offer. Nothing is lost if the code makes the
+// sender repeat its message.
 func (or *hopeOracle) refusal(n *world.Node, code effects.Code) {
 	if code != effects.Stale && code != effects.Expired {
 		or.at(n).refused, or.at(n).dimmed = code, true
 	}
 }
 
-// turnedDown notes that a request or an offer that waited came to nothing, and so what it had, as its answer leaves,
-// which the fact of its refusal came before. One that is refused at once was no hope.
+// turnedDown records, when the reply to a waiting request or offer is sent, that the request failed and that its chunks
+// are lost. The fact of the refusal precedes the reply. A request that is refused at once was never a source of chunks.
 func (or *hopeOracle) turnedDown(n *world.Node, w *waiter) {
 	my := or.at(n)
 	given := my.refused == effects.OK
@@ -106,7 +107,7 @@ func (or *hopeOracle) turnedDown(n *world.Node, w *waiter) {
 	}
 }
 
-// namesOf are the keys that a request or an offer named.
+// namesOf returns the keys that a request or an offer named.
 func (or *hopeOracle) namesOf(w *waiter) [][]byte {
 	m, o := &or.truth().ask, &or.truth().pull
 	switch {
@@ -120,8 +121,8 @@ func (or *hopeOracle) namesOf(w *waiter) [][]byte {
 	return nil
 }
 
-// gaveUp checks a Get that ends short before its time: something was lost in this step, and of the chunks that it
-// misses there is one that nothing can bring any more.
+// gaveUp checks a Get that ends short before its deadline: a source was lost in this step, and at least one missing
+// chunk has no source left.
 func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	wait := min(c.Patience, pd.Its(n).Cfg.GetWaitMax)
 	if e.Code != effects.NotFound && e.Code != effects.Lapsed || wait == 0 || n.Draining {
@@ -132,7 +133,7 @@ func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if left <= 0 {
 		return
 	}
-	if e.Code == effects.Lapsed && or.all().ends.ended(n, c.Job) { // Then its sender said that all was sent.
+	if e.Code == effects.Lapsed && or.all().ends.ended(n, c.Job) { // Then its sender has said that no more chunks will come.
 		or.void(checkGaveUp)
 		return
 	}
@@ -152,8 +153,8 @@ func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		n.It(), oracle.Ticket(e.Ticket), c.Want, left, j.Ids[j.After(e.Hits)])
 }
 
-// comes says whether a chunk certainly may come: its sender keeps it for us, or waits with it for pages, or has pages
-// for it.
+// comes reports whether a chunk certainly may still come: its sender keeps the chunk for this node, or waits for pages
+// for it, or has pages for it.
 func (or *hopeOracle) comes(n *world.Node, key []byte, id uint32) bool {
 	queue := or.all().queue.at(n)
 	named := func(w *waiter) bool {
@@ -170,8 +171,7 @@ func (or *hopeOracle) comes(n *world.Node, key []byte, id uint32) bool {
 	return false
 }
 
-// hopeless checks that no Get waits on whose next chunk was to come of what was lost in this step, with nothing else
-// to come.
+// hopeless checks that no Get goes on waiting whose next chunk lost a source in this step and has no other source.
 func (or *hopeOracle) hopeless(n *world.Node) {
 	my := or.at(n)
 	if !n.Busy {
@@ -188,11 +188,11 @@ func (or *hopeOracle) hopeless(n *world.Node) {
 		if i < 0 {
 			continue
 		}
-		// One that was here before may be gone since: the Get is past it, and waits for a later one.
+		// A chunk that was here before may be gone since: the Get is past it, and waits for a later chunk.
 		j := &or.w.Jobs[or.w.Commands[t-1].Job]
 		switch id := j.Ids[i]; {
 		case !slices.Contains(my.lost, id) || or.truth().stored[n.ID][id]:
-		case n.Busy: // They may be many: it goes on in the next step. What is hoped for now may come to nothing unsaid.
+		case n.Busy: // The machine goes on in its next step. A source that is left now may end without a report.
 			if !pd.Hopes(n, j.Keys[i]) {
 				my.doomed = append(my.doomed, doomed{t, id})
 			}
@@ -203,13 +203,13 @@ func (or *hopeOracle) hopeless(n *world.Node) {
 	my.lost = my.lost[:0]
 }
 
-// A doomed is a Get that waits for a chunk of which something was lost, as the machine had more work.
+// doomed is a Get that waits for a chunk of which a source was lost while the machine had more work.
 type doomed struct {
 	ticket effects.Ticket
 	id     uint32
 }
 
-// without fails if a Get still waits for a chunk of which something was lost, with nothing else to come.
+// without fails the run if a Get still waits for a chunk of which a source was lost, and the chunk has no other source.
 func (or *hopeOracle) without(n *world.Node, t effects.Ticket, id uint32) {
 	i := or.firstMissing(n, t)
 	if i < 0 {
@@ -226,7 +226,7 @@ func (or *hopeOracle) without(n *world.Node, t effects.Ticket, id uint32) {
 	}
 }
 
-// firstMissing is the first chunk of a Get that is not over, and that is not here; -1 if there is none.
+// firstMissing returns the first chunk that a pending Get misses, and -1 if there is none or the Get is over.
 func (or *hopeOracle) firstMissing(n *world.Node, t effects.Ticket) int {
 	if or.w.Commands[t-1].Over {
 		return -1
@@ -234,8 +234,8 @@ func (or *hopeOracle) firstMissing(n *world.Node, t effects.Ticket) int {
 	return slices.IndexFunc(or.w.Jobs[or.w.Commands[t-1].Job].Keys, func(k []byte) bool { return !or.isReady(n, k) })
 }
 
-// waitsForKept checks that no Get waits on for a chunk that a sender kept for it until this step, if nothing can bring
-// that any more.
+// waitsForKept checks that no Get goes on waiting for a chunk which a sender kept for it until this step, if the chunk
+// has no source left.
 func (or *hopeOracle) waitsForKept(n *world.Node) {
 	if n.Busy {
 		return
@@ -249,11 +249,11 @@ func (or *hopeOracle) waitsForKept(n *world.Node) {
 		for c.From < len(j.Keys) && or.isReady(n, j.Keys[c.From]) {
 			c.From++
 		}
-		if c.From == len(j.Keys) { // What was here before is gone.
+		if c.From == len(j.Keys) { // A chunk that was here before is gone.
 			c.From, c.Hoped = 0, false
 			continue
 		}
-		if n.Lends && n.Caches && or.truth().stored[n.ID][j.Ids[c.From]] { // The Get may be past it: it was here.
+		if n.Lends && n.Caches && or.truth().stored[n.ID][j.Ids[c.From]] { // The chunk was here, so the Get may be past it.
 			or.void(checkHopeKept)
 			c.Hoped = false
 			continue
@@ -276,11 +276,11 @@ func (or *hopeOracle) isReady(n *world.Node, key []byte) bool {
 	return ready
 }
 
-// woken checks that a Get is delivered in the step that makes the last of its chunks
-// readable, and that a drain leaves none behind.
+// woken checks that a Get is delivered in the step that makes the last of its chunks readable, and that a drain leaves
+// no Get waiting.
 func (or *hopeOracle) woken(n *world.Node) {
 	my := or.at(n)
-	if n.Busy { // They may be many: it goes on in the next step.
+	if n.Busy { // There may be many Gets: the machine goes on in its next step.
 		return
 	}
 	if !my.ready && !n.Draining || len(my.gets) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkKeeps          = oracle.NewCheck("S9", "offers as they are deferred")
 	checkContains       = oracle.NewCheck("S9", "answers to contains")
@@ -23,7 +23,8 @@ var (
 	checkEndTwice       = oracle.NewCheck("S8", "ends told of offers, once each")
 )
 
-// keptOracle judges offers that are kept, and their ends.
+// keptOracle judges deferred offers: offers that a receiver keeps in order to read them later. It checks how long the
+// receiver keeps them (S9), what the receiver reports of them, and that the sender is notified of their end once (S8).
 type keptOracle struct {
 	judge
 	perLife[keptLife]
@@ -64,10 +65,11 @@ func (*keptOracle) listen(l *oracle.Listen[keptOracle]) {
 	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e pd.DoneSent) { o.endSaid(e.Node, e.Message, e.Taken) })
 }
 
+// keptLife records the deferred offers of one incarnation of a node.
 type keptLife struct {
-	kept      []keptOffer           // but for some that are over
-	here      []bool                `snap:"scratch"` // of the chunks that this step's Contains asks for
-	came      cameOffer             `snap:"scratch"` // in this step
+	kept      []keptOffer           // may include a few that are over
+	here      []bool                `snap:"scratch"` // by chunk of the current Contains: whether the chunk was ready before the step
+	came      cameOffer             `snap:"scratch"` // the offer message of this step
 	unreached []effects.Incarnation // senders that could not be read from at some time
 	asks      []lentAsk
 	anchors   []anchored `snap:"skip"`
@@ -77,46 +79,46 @@ func (s *keptLife) empty() {
 	*s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0], asks: s.asks[:0], anchors: s.anchors[:0]}
 }
 
-// A keptOffer is an offer that a receiver said it keeps. Its chunks can be read from then on: for as long as was
-// promised if nothing happens to its sender, and never once the offer has ended.
+// keptOffer is an offer that a receiver has said it keeps. Its chunks can be read from then on: for the promised time
+// if nothing happens to its sender, and never once the offer has ended.
 type keptOffer struct {
 	loan   *world.Grant
 	owner  *world.Pool
 	peer   effects.Incarnation
 	pull   protocol.PullID
-	job    int // that it is for; -1 when it told none
+	job    int // the job that the offer is for; -1 if the offer names none
 	chunks []keptChunk
 	at     int64        `snap:"instant"`
-	until  effects.Time // for so long it must be kept, by the receiver's clock
-	lent   bool         // its reader asked for it
-	lies   bool         // it is not what its sender sent: what is kept of it nobody can say
+	until  effects.Time // the offer must be kept until then, by the receiver's clock
+	lent   bool         // its reader requested it
+	lies   bool         // it differs from what its sender sent, so that its content is unknown
 	shaky  bool         // something happened by which it may have ended
-	ending bool         // it is being given up: others may read it until that is done
+	ending bool         // it is being given up; others may read it until that is done
 	over   bool         // it has ended
 
-	ends     effects.Time `snap:"skip"` // by its owner's clock, as far as its reader has heard
-	right    effects.Time `snap:"skip"` // for so long its reader may read it for sure, by that one's clock
-	spokenOf bool         `snap:"skip"` // the last renewal that was asked for spoke of it
-	passed   int          `snap:"skip"` // so many did not that were answered since one did
-	beside   int          `snap:"skip"` // the most that were kept of its sender then, with it
-	term     term         `snap:"skip"` // as its reader knows it
+	ends     effects.Time `snap:"skip"` // the lease's end by the owner's clock, as far as the reader knows
+	right    effects.Time `snap:"skip"` // the reader may certainly read it until then, by the reader's clock
+	spokenOf bool         `snap:"skip"` // the last renewal request named it
+	passed   int          `snap:"skip"` // renewals that got a reply and did not name it, since one did
+	beside   int          `snap:"skip"` // the largest number of offers kept of its sender in that time
+	term     term         `snap:"skip"` // the lease's time as its reader knows it
 }
 
 type keptChunk struct {
 	id      uint32
-	index   int64 // in the offer
+	index   int64 // the place in the offer
 	perhaps bool  // it may have been consumed
-	left    bool  // it was
+	left    bool  // it was consumed
 }
 
-// cameOffer is the message that a receiver is given in this step, if it is of a sender that offers.
+// cameOffer is the message that a receiver gets in this step, if the message comes from a sender that offers.
 type cameOffer struct {
 	request   uint64
 	keeps     keptOffer
 	withdrawn []protocol.PullID
 }
 
-// offerAt reads such a message as it reaches its machine.
+// offerAt reads an offer message when it reaches its machine.
 func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	my.came = cameOffer{}
@@ -176,7 +178,7 @@ func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// keeping notes what a receiver answers to such a message.
+// keeping records the receiver's reply to an offer message.
 func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	x := &my.came
@@ -195,13 +197,13 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 		}
 	}
 	k := x.keeps
-	// A refusal may say that a read is still under way; it keeps nothing.
+	// A refusal may say that a read is still in flight. It keeps nothing.
 	if !m.Ext.Delayed || m.Ext.Code != 0 || m.AllocFailed ||
 		slices.ContainsFunc(my.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
 		return
 	}
 	if !k.lies && k.loan.Loan.Kept && or.stillRead(n, &k) {
-		return // A retry: its answer is what the first attempt began, and is true as long as anybody reads of that.
+		return // A retry: its reply is the result of the first attempt, and stays true while anything reads of that.
 	}
 	k.chunks = slices.DeleteFunc(k.chunks, func(c keptChunk) bool { return slices.Contains(m.AlreadySent, c.index) })
 	k.at, k.until = or.w.Now, or.w.Clock(n).Add(pd.Its(n).Cfg.LeadMin)
@@ -224,8 +226,8 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 	or.all().share.keepsShare(n, &k)
 }
 
-// stillRead says whether a fetch may still read of an offer that it took all chunks out of: one that goes on, or one
-// that has ended before its reads.
+// stillRead reports whether a fetch may still read of an offer from which it took all chunks: either a fetch in
+// progress, or a fetch that ended before its reads.
 func (or *keptOracle) stillRead(n *world.Node, k *keptOffer) bool {
 	return slices.ContainsFunc(or.w.Undone.Some, func(ticket effects.Ticket) bool {
 		c := &or.w.Commands[ticket-1]
@@ -242,36 +244,36 @@ func (k *keptOffer) ids() (all []uint32) {
 	return all
 }
 
-// mayHave says whether one of some chunks may be in an offer.
+// mayHave reports whether any of the chunks may be in the offer.
 func (k *keptOffer) mayHave(ids []uint32) bool {
 	return slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return k.lies || slices.Contains(ids, c.id) })
 }
 
-// stands says whether an offer can still be kept: nobody ended it, nor did its time.
+// stands reports whether an offer can still be kept: it was not ended, and its lease is in force.
 func (or *keptOracle) stands(k *keptOffer) bool {
 	return !k.over && (k.lies || or.w.Clock(k.owner.Node) <= k.loan.Ends)
 }
 
-// sure says whether an offer must still be kept.
+// sure reports whether an offer must still be kept.
 func (or *keptOracle) sure(n *world.Node, k *keptOffer) bool {
 	return or.stands(k) && !k.lies && !k.shaky && or.w.Clock(n) <= k.until
 }
 
-// promisedHere says whether a chunk must be among those that are kept.
+// promisedHere reports whether a chunk must be in a deferred offer.
 func (or *keptOracle) promisedHere(n *world.Node, id uint32) bool {
 	return slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
 		return or.sure(n, &k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return c.id == id && !c.perhaps })
 	})
 }
 
-// aged says whether one of some chunks was kept for so long that its lease may be over.
+// aged reports whether any of the chunks was kept for so long that its lease may be over.
 func (or *keptOracle) aged(n *world.Node, ids []uint32) bool {
 	return slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
 		return (k.lies || or.w.Clock(n) > k.until) && k.mayHave(ids)
 	})
 }
 
-// reached says whether the planes of all senders that may have one of some chunks are connected.
+// reached reports whether the planes of all senders that may have any of the chunks are connected.
 func (or *keptOracle) reached(n *world.Node, ids []uint32) bool {
 	return !slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
 		return or.stands(&k) && (k.lies || k.mayHave(ids)) &&
@@ -282,7 +284,7 @@ func (or *keptOracle) reached(n *world.Node, ids []uint32) bool {
 	})
 }
 
-// left notes which chunks leave their offers with a fetch that had begun: those that were offered for its request.
+// left records which chunks leave their offers with a fetch that had begun: those that were offered for its request.
 func (or *keptOracle) left(n *world.Node, c *pd.Command) {
 	for i := range or.at(n).kept {
 		k := &or.at(n).kept[i]
@@ -298,7 +300,7 @@ func (or *keptOracle) left(n *world.Node, c *pd.Command) {
 	}
 }
 
-// letsGo notes that a request is about to let go of what its failed fetch was still to bring.
+// letsGo records that a request is about to give up the chunks that its failed fetch did not bring.
 func (or *keptOracle) letsGo(n *world.Node, c *pd.Command) {
 	c.Asked.At = or.w.Now
 	or.containing(n, c)
@@ -311,14 +313,14 @@ func (or *keptOracle) letsGo(n *world.Node, c *pd.Command) {
 	}
 }
 
-// abandoned ends what is kept for a request, as its machine is told.
+// abandoned ends what is kept for a request when its machine is told to abandon the request.
 func (or *keptOracle) abandoned(n *world.Node, job int) {
 	for i := range or.at(n).kept {
 		if k := &or.at(n).kept[i]; k.job == job {
 			k.shaky, k.ending = true, true
 		}
 	}
-	// Its own fetches end. What others read of it goes on (S18).
+	// The fetches of the request end. Reads of the same offers by other requests go on (S18).
 	for _, t := range or.all().fetch.at(n).fetches {
 		if c := &or.w.Commands[t-1]; c.Job == job {
 			c.Asked.Excuse |= 1 << effects.Cancelled
@@ -326,7 +328,8 @@ func (or *keptOracle) abandoned(n *world.Node, job int) {
 	}
 }
 
-// outOfReach notes that a sender cannot be read from, and why: what is kept of it may end, and who reads it fail.
+// outOfReach records that a sender cannot be read from, and why. Its deferred offers may end, and fetches that read
+// them may fail.
 func (or *keptOracle) outOfReach(n *world.Node, peer effects.Incarnation, code effects.Code) {
 	my := or.at(n)
 	if !n.Delays {
@@ -343,7 +346,8 @@ func (or *keptOracle) outOfReach(n *world.Node, peer effects.Incarnation, code e
 	}
 }
 
-// containing notes which chunks are ready as a Contains reaches its machine: a claim may end in that very step.
+// containing records which chunks are ready when a Contains reaches its machine, because a claim may end in that very
+// step.
 func (or *keptOracle) containing(n *world.Node, c *pd.Command) {
 	my := or.at(n)
 	my.here = my.here[:0]
@@ -353,7 +357,7 @@ func (or *keptOracle) containing(n *world.Node, c *pd.Command) {
 	}
 }
 
-// contained checks how many chunks a receiver says it can have now.
+// contained checks how many chunks a receiver reports as available.
 func (or *keptOracle) contained(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	my := or.at(n)
 	ids := or.w.Jobs[c.Job].Ids
@@ -390,7 +394,7 @@ func (or *keptOracle) contained(n *world.Node, e *effects.Deliver, c *pd.Command
 	}
 }
 
-// placed compares the chunks that a machine keeps places of with those that it must and may.
+// placed compares the number of chunks in deferred offers at the machine with how many it must and may have.
 func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	least, most := 0, 0
@@ -431,7 +435,7 @@ func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// endSaid checks the end of an offer as it is told to its sender: nothing is said twice of what was handed over once.
+// endSaid checks the report of an offer's end to its sender: an offer that was made once is reported as ended once.
 func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken bool) {
 	if !m.HasExt {
 		return
@@ -461,14 +465,15 @@ func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken b
 		if taken {
 			g.Loan.Words++
 		}
-		if g.Loan.Words > g.Loan.Came { // Who offers again has not heard of the end, and is told once more.
+		if g.Loan.Words > g.Loan.Came { // A sender that offers again has not received the end, and is notified again.
 			or.fail(checkEndTwice, "node %d says more often that grant %d has ended than that was offered",
 				n.It(), o.ItsGrant(g.ID))
 		}
 	}
 }
 
-// offeredMeets counts what meets as an offer of grant g reaches its receiver; g has counted it.
+// offeredMeets counts notable coincidences, for the coverage of the run, when an offer of grant g reaches its receiver.
+// The grant has already counted the offer.
 func (or *keptOracle) offeredMeets(n, owner *world.Node, g *world.Grant) {
 	if g.Loan.Came > 1 && !g.Loan.Said && n.Draining {
 		pd.Met(&or.w.Result, pd.DrainedOfferedAgain)

@@ -12,16 +12,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What a peer lends to who asked for it is kept as an offer is: a node may keep it from the answer on, and must when it
-// has told its engine so.
+// Chunks that a peer lends on request are kept like a deferred offer. A node may keep them from the reply on, and must
+// keep them once it has told its engine so.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkLentKept   = oracle.NewCheck("S9", "outcomes that say that chunks are kept")
 	checkLentMissed = oracle.NewCheck("S9", "fetches of chunks that were said to be kept")
 )
 
-// A lentAsk is a question about chunks, by a node that keeps, until it is answered.
+// lentAsk is a lookup for chunks, sent by a node that keeps what peers lend, until the reply arrives.
 type lentAsk struct {
 	conn uint64
 	corr effects.Corr `snap:"skip"`
@@ -29,7 +29,7 @@ type lentAsk struct {
 	job  int
 }
 
-// asking notes such a question as it leaves.
+// asking records such a lookup when it is sent.
 func (or *keptOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	m := &or.get
 	if !n.Delays || c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt ||
@@ -40,7 +40,8 @@ func (or *keptOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, bo
 	my.asks = append(my.asks, lentAsk{c.ID, corr, effects.Incarnation(m.Ext.To), int(or.w.JobNamed(m.LookupID))})
 }
 
-// lent takes the answer as it reaches who asked: what it names may be kept, for no longer than its owner lends it.
+// lent takes the reply when it reaches the node that asked: the node may keep what the reply names, for no longer than
+// the owner lends it.
 func (or *keptOracle) lent(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.asks, func(a lentAsk) bool { return a.conn == c.ID && a.corr == corr })
@@ -53,13 +54,13 @@ func (or *keptOracle) lent(n *world.Node, c *world.Conn, corr effects.Corr, body
 	if m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || m.Ext.Grant == 0 || len(m.RemoteUUIDs) == 0 {
 		return
 	}
-	owner := or.w.Buffers[effects.BufferID(m.RemoteUUIDs[0])] // Of the life that lent, which may be over by now.
+	owner := or.w.Buffers[effects.BufferID(m.RemoteUUIDs[0])] // Of the incarnation that lent, which may be over by now.
 	if owner == nil || owner.Node.ID != c.Server {
 		return
 	}
 	g := owner.Loan(effects.GrantID(m.Ext.Grant))
 	if g == nil || !pd.IsNameOf(n, g.Peer) || !or.waited(n, ask.job) {
-		return // What nobody waits for is not kept.
+		return // Chunks for which no engine waits are not kept.
 	}
 	k := keptOffer{loan: g, owner: owner, peer: ask.to, job: ask.job, at: or.w.Now, shaky: true, lent: true}
 	for at, held := range g.Loan.Held {
@@ -71,7 +72,7 @@ func (or *keptOracle) lent(n *world.Node, c *world.Conn, corr effects.Corr, body
 	my.kept = append(my.kept, k)
 }
 
-// waited says whether an engine waits to hear what is kept of a job.
+// waited reports whether an engine waits for the outcome of a Bring that keeps chunks of a job.
 func (or *keptOracle) waited(n *world.Node, job int) bool {
 	return slices.ContainsFunc(or.w.Undone.Some, func(t effects.Ticket) bool {
 		c := &or.w.Commands[t-1]
@@ -80,16 +81,16 @@ func (or *keptOracle) waited(n *world.Node, job int) bool {
 	})
 }
 
-// told takes the outcome by which an engine hears how many of its chunks are here or kept: each is one or the other,
-// and what is kept is so for a while.
+// told takes the outcome that tells an engine how many of its chunks are here or kept. Each is one or the other, and
+// what is kept stays for a time.
 func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	my, ids := or.at(n), or.w.Jobs[c.Job].Ids
 	for i := range min(int(e.Hits), len(ids)) {
-		// A node that drains gives its cache up, also in the step in which it says what is there.
+		// A draining node drops its cache, possibly in the step in which it reports what is there.
 		if _, here := pd.ReadyAt(n, or.w.Keys[ids[i]]); here || n.Draining {
 			continue
 		}
-		if n.Thaws(or.w.Now) { // What was here may have left since, in the same step.
+		if n.Thaws(or.w.Now) { // A chunk that was here may have left since, in the same step.
 			or.void(checkLentKept)
 			continue
 		}
@@ -113,7 +114,7 @@ func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 	for i := range my.kept {
 		k := &my.kept[i]
-		for m := range k.chunks { // What was here already is not kept beside that.
+		for m := range k.chunks { // A chunk that was here already is not kept as well.
 			if _, here := pd.ReadyAt(n, or.w.Keys[k.chunks[m].id]); here && k.lent && k.at == or.w.Now {
 				k.chunks[m].perhaps = true
 			}
@@ -121,7 +122,7 @@ func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// returned notes the last word about a loan, as it leaves.
+// returned records the done message for a read lease when it is sent.
 func (or *keptOracle) returned(n *world.Node, m *protocol.AscendBatchedLookupAndGetDoneMsg) {
 	for i := range or.at(n).kept {
 		k := &or.at(n).kept[i]
@@ -138,7 +139,7 @@ func (or *keptOracle) returned(n *world.Node, m *protocol.AscendBatchedLookupAnd
 	}
 }
 
-// openFor is how many fetches of a job are open.
+// openFor returns how many fetches of a job are pending.
 func (or *keptOracle) openFor(n *world.Node, job int) (open int) {
 	for _, t := range or.w.Undone.Some {
 		if c := &or.w.Commands[t-1]; c.Want == plan.WantFetch && c.Node == n.ID && c.Life == n.Life && c.Job == job &&
@@ -149,7 +150,7 @@ func (or *keptOracle) openFor(n *world.Node, job int) (open int) {
 	return open
 }
 
-// dropping notes that n gives a link up: what it keeps that was lent over it ends.
+// dropping records that n gives a link up: what n keeps that was lent over the link ends.
 func (or *keptOracle) dropping(n *world.Node, e *effects.Drop) {
 	for _, l := range n.Links {
 		if !n.Lends || l.ID != uint64(e.Link) {

@@ -13,7 +13,7 @@ import (
 
 var checkPageShare = oracle.NewCheck("S18", "shares of pages")
 
-// landedOracle judges shares of a pool, what landed included.
+// landedOracle judges each peer's share of a pool, including chunks that have landed (S18).
 type landedOracle struct {
 	judge
 	perLife[landedLife]
@@ -27,21 +27,22 @@ func (*landedOracle) listen(l *oracle.Listen[landedOracle]) {
 	oracle.On(l, func(o *landedOracle, _ *oracle.Call, e world.LinkLost) { o.gone(e.Node, e.Peer) })
 }
 
+// landedLife records the peers of one incarnation of a node.
 type landedLife struct {
 	callers []caller `snap:"skip"`
 }
 
 func (s *landedLife) empty() { *s = landedLife{callers: s.callers[:0]} }
 
-// A caller is a peer that asked a receiver for pages. One that was granted some is certainly known, until it was not
-// heard of for as long as a chunk is kept, or its plane says that it is gone.
+// caller is a peer that requested pages of a receiver. A peer that was granted pages is certainly known to the receiver
+// until the peer has been silent for as long as a chunk is kept, or the plane reports that the peer is gone.
 type caller struct {
 	peer   effects.Incarnation
 	at     int64
 	served bool
 }
 
-// called notes who asks. What a stranger says in another's name shows nobody to be there.
+// called records the peer of a request. A stranger's message in another peer's name does not count.
 func (or *landedOracle) called(n *world.Node, peer, us effects.Incarnation) {
 	my := or.at(n)
 	if !sharesPages(n) || !pd.Believes(n, peer, us) {
@@ -55,22 +56,22 @@ func (or *landedOracle) called(n *world.Node, peer, us effects.Incarnation) {
 	my.callers[i].at = or.w.Now
 }
 
-// gone notes that the machine is told of a peer's end.
+// gone records that the machine is notified of a peer's end.
 func (or *landedOracle) gone(n *world.Node, peer effects.Incarnation) {
 	or.at(n).callers = slices.DeleteFunc(or.at(n).callers, func(c caller) bool { return c.peer == peer })
 }
 
-// shared says whether one peer may have less than all of the pool.
+// sharesPages reports whether one peer may have less than all of the pool.
 func sharesPages(n *world.Node) bool { return pd.Its(n).Cfg.PeerSharePct < 100 }
 
-// took notes for whom pages are taken that a peer may store into.
+// took records the peer for which pages are taken that the peer may store into.
 func (or *landedOracle) took(n *world.Node, pages []effects.Page, who effects.Incarnation) {
 	for _, p := range pages {
 		n.Pool.Pages[p.Index].By = who
 	}
 }
 
-// reads notes of whom what is read is.
+// reads records the peer from which pages are read.
 func (or *landedOracle) reads(n *world.Node, e *effects.Transfer) {
 	if !e.Read {
 		return
@@ -80,8 +81,9 @@ func (or *landedOracle) reads(n *world.Node, e *effects.Transfer) {
 	}
 }
 
-// crowds checks, of pages that were granted to a peer, that it has no more than its share while another is there, what
-// landed of it and is still kept included (S18). Pages that were promised before count where they were promised.
+// crowds checks that a peer with a new grant has no more than its share of the pool while another peer is active.
+// Chunks that have landed and are still kept count as well (S18). Pages that were promised before count where they were
+// promised.
 func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
 	if !sharesPages(n) {
 		return
@@ -94,7 +96,7 @@ func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
 			contested = true
 		}
 	}
-	// Where the table of guests is full, one may have had to go.
+	// If the table of inbound peers is full, the machine may have dropped one.
 	full := pd.StatsOf(n).Guests >= int(pd.Its(n).Cfg.PeersMax)
 	if promised || !contested || e.Peer == (effects.Incarnation{}) || full {
 		or.void(checkPageShare)
@@ -114,7 +116,7 @@ func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
 	}
 }
 
-// keeps says whether a page is what the machine would give for the key of the chunk that is in it.
+// keeps reports whether a page is the one that the machine would deliver for the key of the chunk in the page.
 func (or *landedOracle) keeps(n *world.Node, index uint32) bool {
 	pg := &n.Pool.Pages[index]
 	if pg.Chunk == 0 || pg.Chunk != pg.Since {
@@ -124,7 +126,7 @@ func (or *landedOracle) keeps(n *world.Node, index uint32) bool {
 	return ok && p.Index == index && p.Generation == pg.Chunk
 }
 
-// takenOf is how many pages may count against a peer's share, whoever that is.
+// takenOf returns how many pages may count against a peer's share, for any peer.
 func (j *judge) takenOf(n *world.Node, s *rank.Stats) int {
 	if sharesPages(n) {
 		return s.PagesTotal - s.PagesFree - s.Spare - j.others.both.at(n).has
@@ -132,7 +134,8 @@ func (j *judge) takenOf(n *world.Node, s *rank.Stats) int {
 	return s.PagesGranted + s.PagesQuarantined + s.Kept
 }
 
-// whose is what pages say of whom they were taken for: one without a name is his connection.
+// whose returns the value of Page.By for pages taken for this waiter. A waiter without an incarnation is identified by
+// its connection.
 func (w *waiter) whose() (who effects.Incarnation) {
 	if who = w.peer; who == (effects.Incarnation{}) {
 		binary.BigEndian.PutUint64(who[:], ^w.conn)
@@ -140,7 +143,8 @@ func (w *waiter) whose() (who effects.Incarnation) {
 	return who
 }
 
-// takenBy is how many pages may count against the share of one who waits: none that were taken for another last.
+// takenBy returns how many pages may count against the share of a waiter: pages that were last taken for another peer
+// do not.
 func (or *queueOracle) takenBy(n *world.Node, s *rank.Stats, w *waiter) (most int) {
 	most = or.takenOf(n, s)
 	named := w.peer != effects.Incarnation{}

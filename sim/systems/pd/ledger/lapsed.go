@@ -8,13 +8,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkLapse   = oracle.NewCheck("S20", "lapses told")
 	checkMissing = oracle.NewCheck("S20", "gets of what lapsed")
 )
 
-// lapsedOracle judges how long chunks are kept, and what is said of it.
+// lapsedOracle judges how long chunks are kept, and what machines report when that time is over (S20).
 type lapsedOracle struct {
 	judge
 	perLife[lapsing]
@@ -29,19 +29,19 @@ func (*lapsedOracle) listen(l *oracle.Listen[lapsedOracle]) {
 	})
 }
 
-// lapsing is what the ledger knows of the ends of what one life keeps, by chunk.
+// lapsing records, by chunk, what the ledger knows of the expiry of chunks in one incarnation of a node.
 type lapsing struct {
-	first   map[uint32]int64 // when it was first whole here
-	strange map[uint64]int64 // the same, by hashes, of what strangers say that they put, where they are trusted
-	told    map[uint32]int64 // when it was last said to have lapsed
-	count   uint32           // how often anything was
+	first   map[uint32]int64 // when the chunk was first whole here
+	strange map[uint64]int64 // the same by hash, for keys that trusted strangers claim to have put
+	told    map[uint32]int64 // when the chunk was last reported as lapsed
+	count   uint32           // the number of lapses that were reported
 }
 
 func (q *lapsing) empty() {
 	*q = lapsing{first: world.Emptied(q.first), strange: world.Emptied(q.strange), told: world.Emptied(q.told)}
 }
 
-// arrived notes that a chunk is whole in this life.
+// arrived records that a chunk is whole in this incarnation.
 func (q *lapsing) arrived(k uint32, now int64) {
 	if q.first == nil {
 		q.first = map[uint32]int64{}
@@ -51,7 +51,8 @@ func (q *lapsing) arrived(k uint32, now int64) {
 	}
 }
 
-// trusted notes a chunk of a key that no job has: of a stranger, whose word is taken for it (trust_uncommitted).
+// trusted records a chunk with a key that no job has, from a stranger that is trusted to have written the chunk
+// (trust_uncommitted).
 func (q *lapsing) trusted(hash uint64, now int64) {
 	if q.strange == nil {
 		q.strange = map[uint64]int64{}
@@ -61,8 +62,8 @@ func (q *lapsing) trusted(hash uint64, now int64) {
 	}
 }
 
-// toldLapsed checks a machine's word that a chunk was kept for as long as was promised: nothing is promised before it
-// is whole, so it says that no earlier than a ClaimTTL after that, by its own clock.
+// toldLapsed checks a machine's report that a chunk was kept for as long as was promised. Nothing is promised before
+// the chunk is whole, so the report comes no earlier than ClaimTTL after that, by the machine's own clock.
 func (or *lapsedOracle) toldLapsed(n *world.Node, e *effects.Observe) {
 	or.judged(checkLapse)
 	q := or.at(n)
@@ -84,9 +85,9 @@ func (or *lapsedOracle) toldLapsed(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// toldMissing checks what a Get is told of the first chunk that it misses: that it lapsed if and only if it was here
-// for that long in vain. What lies between, as nobody but the machine knows when a promise began, may be told either
-// way.
+// toldMissing checks what a Get is told about the first chunk that it misses: the chunk lapsed if and only if it was
+// here for its whole time without being read. Between the two bounds either outcome is accepted, because only the
+// machine knows when a promise began.
 func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	if j.After(e.Hits) >= len(j.Keys) {
@@ -109,8 +110,8 @@ func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *pd.Com
 	}
 }
 
-// lapsedFor says whether a chunk was certainly kept for its request until its time was over, and is certainly
-// remembered.
+// lapsedFor reports whether a chunk was certainly kept for its request until its time was over, and the machine
+// certainly still has the record of that.
 func (or *lapsedOracle) lapsedFor(n *world.Node, job, chunk int) bool {
 	j := &or.w.Jobs[job]
 	if j.Given[plan.WantAbandon] > 0 || n.Leaving || n.Draining || or.at(n).count > 4*pd.Its(n).Cfg.Pages {
@@ -121,7 +122,7 @@ func (or *lapsedOracle) lapsedFor(n *world.Node, job, chunk int) bool {
 		if chunk < b.From || chunk >= b.To {
 			continue
 		}
-		// The promise began between the put's begin and its end.
+		// The promise began between the start and the end of the put.
 		put, begun := or.all().claims.promise(n, b)
 		return put != nil && !or.all().claims.read(n, job) &&
 			n.Shows(or.w.Now).Sub(n.Shows(put.Outcome)) >= pd.Its(n).Cfg.ClaimTTL &&

@@ -6,18 +6,18 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Leases have two ends: the owner's, on his clock from when he granted, and the one that
-// the holder may believe in, on his own clock from when the very request left that was
-// answered. The second must come first, whatever clocks and messages do (rule M4, S24).
+// A lease has two ends. The owner's end counts on the owner's clock from the grant. The holder's end counts on the
+// holder's clock, from when the request left that the owner replied to. The holder's end must come first, whatever
+// clocks and messages do (rule M4, S24).
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkWriteLease = oracle.NewCheck("S24", "leases of writes")
 	checkSubmit     = oracle.NewCheck("S24", "accesses by both clocks")
 	checkReadLease  = oracle.NewCheck("S24", "leases of reads")
 )
 
-// leaseOracle judges accesses by the clocks of both ends.
+// leaseOracle judges accesses under a lease by the clocks of the owner and of the lease holder (S24).
 type leaseOracle struct{ judge }
 
 func (*leaseOracle) listen(l *oracle.Listen[leaseOracle]) {
@@ -25,15 +25,14 @@ func (*leaseOracle) listen(l *oracle.Listen[leaseOracle]) {
 	oracle.On(l, func(o *leaseOracle, _ *oracle.Call, e world.EpochSubmitted) { o.submitting(e.Node, e.Transfer) })
 }
 
-// promised notes what a holder is told with the answer to a request: how long a grant
-// stands from now on.
+// promised records what the reply to a request lets the lease holder assume: how long the grant lasts from now on.
 func (or *leaseOracle) promised(n *world.Node, r *world.Request, g *world.Grant) {
 	if r.Conn != nil {
 		g.Believed = max(g.Believed, r.Asked.Add(max(0, g.Ends.Sub(or.w.Clock(n)))))
 	}
 }
 
-// leasing checks a Transfer's NotAfter as it leaves the machine.
+// leasing checks the NotAfter of a Transfer as the machine emits it.
 func (or *leaseOracle) leasing(n *world.Node, t *world.Transfer) {
 	if t.Read {
 		or.leasingRead(n, t)
@@ -43,7 +42,7 @@ func (or *leaseOracle) leasing(n *world.Node, t *world.Transfer) {
 	if !or.w.Setting.Leased || !t.Remote.Alive() || g == nil || !pd.IsNameOf(n, g.Peer) {
 		return
 	}
-	if or.judged(checkWriteLease); len(g.Shared) > 0 { // It was given unasked, by the clock of who gave it.
+	if or.judged(checkWriteLease); len(g.Shared) > 0 { // The owner gave the lease without a request, by the owner's clock.
 		if late := n.When(t.NotAfter) - t.Remote.Node.When(g.Ends); late > 0 {
 			or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of their grant by the "+
 				"clock "+
@@ -57,9 +56,9 @@ func (or *leaseOracle) leasing(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// submitting checks, where an access leaves the node, that it is still allowed: by the
-// node's own clock, whatever the driver believes it has checked, and by the clock of
-// the owner of the pages, which nobody but the ledger can see.
+// submitting checks, when an access leaves the node, that the access is still allowed: by the node's own clock,
+// whatever the driver believes that it has checked, and by the clock of the owner of the pages, which only the ledger
+// can see.
 func (or *leaseOracle) submitting(n *world.Node, t *world.Transfer) {
 	or.judged(checkSubmit)
 	if now := or.w.Clock(n); now > t.NotAfter {
@@ -76,8 +75,8 @@ func (or *leaseOracle) submitting(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// leasingRead checks the NotAfter of a read, whose lease its owner gave unasked: it must lie
-// before that ends, wherever the reader's clock stands.
+// leasingRead checks the NotAfter of a read. The owner gave the read lease without a request, so NotAfter must lie
+// before the lease's end on the owner's clock, whatever the reader's clock shows.
 func (or *leaseOracle) leasingRead(n *world.Node, t *world.Transfer) {
 	g := t.Under
 	if !or.w.Setting.Leased || g == nil || !pd.IsNameOf(n, g.Peer) {

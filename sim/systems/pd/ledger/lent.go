@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkReserved           = oracle.NewCheck("S5", "reserved pages")
 	checkReservedUnread     = oracle.NewCheck("S4", "reserved pages that are read")
@@ -27,7 +27,9 @@ var (
 	checkGivenBack          = oracle.NewCheck("S19", "pages given back")
 )
 
-// lentOracle judges what engines lend, and get back.
+// lentOracle judges the pages that an engine reserves, lends to transfers, and gets back. It checks that a reserved
+// page has no other user (S4, S5), that Reserves are served in order (L7), that a push reads only pages which the
+// engine has handed over (S19), and that the engine gets no page back which may still be read.
 type lentOracle struct {
 	judge
 	perLife[lentLife]
@@ -51,17 +53,21 @@ func (*lentOracle) listen(l *oracle.Listen[lentOracle]) {
 	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e world.TransferSettled) { o.settled(e.Transfer) })
 }
 
+// lentLife records the Reserves of one incarnation of a node.
 type lentLife struct {
-	reserves []effects.Ticket `snap:"skip"` // that engines gave, but for some that are over
+	reserves []effects.Ticket `snap:"skip"` // issued by the engine; may include a few that are over
 }
 
 func (s *lentLife) empty() { *s = lentLife{reserves: s.reserves[:0]} }
 
-// given notes a Reserve as its engine gives it.
+// given records a Reserve when the engine issues the command.
 func (or *lentOracle) given(n *world.Node, t effects.Ticket) {
 	or.at(n).reserves = append(or.at(n).reserves, t)
 }
 
+// reserved checks the pages that the machine delivers for a Reserve, and records them as the engine's. It fails if a
+// page has another user, if a page's generation did not grow, or if an older Reserve that needs no more pages still
+// waits.
 func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	my := or.at(n)
 	or.judged(checkReserved, checkReservedUnread, checkReservedGeneration)
@@ -99,7 +105,7 @@ func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command)
 		pg.Reserved, pg.Last, pg.Granted, pg.Trusted, pg.Fill = e.Ticket, p.Generation, 0, 0, world.FillNone
 		n.Pool.Touch(p.Index)
 	}
-	// First in, first out: whoever asked earlier for no more must not still wait.
+	// Reserves are served first in, first out: an earlier Reserve for no more pages must not still be waiting.
 	my.reserves = slices.DeleteFunc(my.reserves, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
 	if len(my.reserves) > 0 {
 		or.judged(checkReservedInTurn)
@@ -113,7 +119,7 @@ func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command)
 	}
 }
 
-// releasing clears what the engine had by a ticket, from before the machine knows.
+// releasing clears the engine's use of the pages of a ticket. It runs before the machine receives the release.
 func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
 	c := &or.w.Commands[t-1]
 	for _, p := range c.Pages {
@@ -121,14 +127,14 @@ func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
 		switch {
 		case c.Want != plan.WantReserve:
 			pg.Pins--
-		case pg.Reserved == t: // Else it was given back before, and is another's by now.
+		case pg.Reserved == t: // Otherwise the page was given back before and may have another user now.
 			pg.Reserved = 0
 		}
 		n.Pool.Touch(p.Index)
 	}
 }
 
-// stored ends what the engine had of a Reserve that its cache has taken over.
+// stored ends the engine's use of the reserved pages that the node's cache has taken over.
 func (or *lentOracle) stored(n *world.Node, c *pd.Command) {
 	or.w.Commands[c.Target-1].Stored += len(c.Pages)
 	for _, p := range c.Pages {
@@ -139,7 +145,7 @@ func (or *lentOracle) stored(n *world.Node, c *pd.Command) {
 	}
 }
 
-// transferring checks a Transfer as it leaves the machine.
+// transferring checks a Transfer as the machine emits it, and counts the transfer as a reader of its pages.
 func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	t.Reading = true
 	or.judged(checkTransferLink)
@@ -158,7 +164,7 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 		}
 		if or.w.Script != nil && t.Read && (or.w.Buffers[p.Remote.Buffer] != t.Remote || t.Link.Peer != e.Peer) {
 			or.all().fills.fetching(n, t, p)
-			continue // Scenarios ask for what machines do not.
+			continue // A scenario may request transfers that no machine would.
 		}
 		or.judged(checkTransferLife, checkTransferBounds, checkTransferLayout)
 		target := or.w.Buffers[p.Remote.Buffer]
@@ -199,7 +205,8 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 	}
 }
 
-// lending checks a page that a push reads.
+// lending checks a page that a push reads: the engine has handed the page over in this generation (S19), and the
+// transfer has the length of the chunk (S21). It then counts the reader.
 func (or *lentOracle) lending(n *world.Node, local effects.Page) {
 	src := &n.Pool.Pages[local.Index]
 	or.judged(checkTransferLent, checkTransferLength)
@@ -217,7 +224,8 @@ func (or *lentOracle) lending(n *world.Node, local effects.Page) {
 	n.Pool.Touch(local.Index)
 }
 
-// together is the layout of pages that are put together so.
+// together returns the layout of a page that gathers layers as g says. It returns the zero layout if the stripes do not
+// match.
 func together(layer protocol.Layout, g *effects.Gather) protocol.Layout {
 	if g.Layers == 0 {
 		return layer
@@ -229,6 +237,7 @@ func together(layer protocol.Layout, g *effects.Gather) protocol.Layout {
 	return whole
 }
 
+// hasLength reports whether the pages include the page of p, with the same length.
 func hasLength(pages []effects.Page, p effects.Page) bool {
 	for _, q := range pages {
 		if q.Index == p.Index {
@@ -238,7 +247,7 @@ func hasLength(pages []effects.Page, p effects.Page) bool {
 	return false
 }
 
-// settled ends what a transfer may read, as its initiator is told so.
+// settled ends a transfer's access to its pages when its initiator is notified that the transfer is settled.
 func (or *lentOracle) settled(t *world.Transfer) {
 	if !t.Reading {
 		return
@@ -256,7 +265,7 @@ func (or *lentOracle) settled(t *world.Transfer) {
 	}
 }
 
-// lentBack checks that memory which the engine gets back is not read any more, nor may be.
+// lentBack checks that nothing reads the pages which the engine gets back, and that nothing may still read them (S19).
 func (or *lentOracle) lentBack(n *world.Node, c *pd.Command) {
 	or.judged(checkGivenBack)
 	if id, page := or.all().loans.lentTo(n, c.Pages); id != 0 {

@@ -9,17 +9,17 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Drivers size their queues by what a machine says that it may have outstanding (effects.Limits): beyond that carrying
-// out an effect would block. Here each effect is counted until its completion comes.
+// Drivers size their queues by the number of effects that a machine declares it may have outstanding (effects.Limits).
+// With more than that, carrying out an effect would block. The oracle counts each effect until it completes.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkLimits   = oracle.NewCheck("S17", "effects outstanding, within the limits that drivers were told")
 	checkBatch    = oracle.NewCheck("S17", "pages of one effect, within those limits")
 	checkCommands = oracle.NewCheck("S17", "commands outstanding, within those limits")
 )
 
-// limitsOracle judges what is outstanding.
+// limitsOracle judges the effects that are outstanding (S17).
 type limitsOracle struct {
 	judge
 	perLife[limitsLife]
@@ -32,12 +32,12 @@ func (*limitsOracle) listen(l *oracle.Listen[limitsOracle]) {
 	oracle.On(l, func(o *limitsOracle, c *oracle.Call, _ oracle.Stepped) { o.afterStep(o.node(c)) })
 }
 
-// limitsLife is what a life has outstanding, by kind as in what it said that this may be.
+// limitsLife counts the effects that one incarnation of a node has outstanding, by kind, beside its declared limits.
 type limitsLife struct {
 	most   effects.Limits   `snap:"skip"`
 	now    effects.Limits   `snap:"skip"`
 	copies []effects.Corr   `snap:"skip"` // without a completion that settles them
-	held   []effects.Ticket `snap:"skip"` // delivered, and their memory is owed
+	held   []effects.Ticket `snap:"skip"` // delivered, with their memory still to be returned
 }
 
 func (s *limitsLife) empty() { *s = limitsLife{copies: s.copies[:0], held: s.held[:0]} }
@@ -66,11 +66,11 @@ func (or *limitsOracle) happened(n *world.Node, ev effects.Event) {
 		or.batch(n, my, len(e.Pages))
 	case *effects.Command:
 		my.now.Commands++
-	case *effects.Tick, *effects.Received, *effects.ConnLost, *effects.LinkLost: // They complete nothing.
+	case *effects.Tick, *effects.Received, *effects.ConnLost, *effects.LinkLost: // These complete nothing.
 	}
 }
 
-// settled ends a copy, or else a transfer.
+// settled ends a copy or, if corr is no copy, a transfer.
 func (my *limitsLife) settled(corr effects.Corr) {
 	if i := slices.Index(my.copies, corr); i >= 0 {
 		my.copies = slices.Delete(my.copies, i, i+1)
@@ -79,7 +79,7 @@ func (my *limitsLife) settled(corr effects.Corr) {
 	my.now.Transfers--
 }
 
-// wants counts an effect, and checks that there are no more of its kind than may be.
+// wants counts an effect, and checks that no more effects of its kind are outstanding than the limits allow.
 func (or *limitsOracle) wants(n *world.Node, e effects.Effect) {
 	my := or.at(n)
 	switch e := e.(type) {
@@ -135,7 +135,8 @@ func (or *limitsOracle) batch(n *world.Node, my *limitsLife, pages int) {
 	}
 }
 
-// afterStep checks the commands that a machine has taken: what it refuses it refuses in the step that brings it.
+// afterStep checks the number of commands that a machine has accepted. A machine that refuses a command does so in the
+// step that brings the command.
 func (or *limitsOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	if or.judged(checkCommands); my.now.Commands > my.most.Commands {

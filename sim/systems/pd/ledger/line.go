@@ -7,9 +7,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The line of those who wait for pages: who is passed by whom, and whether anybody waits for what is free.
+// The allocation queue: which request is overtaken by which, and whether a request waits although its pages are free.
 
-// overtaking counts who is passed by one that is served.
+// overtaking counts the requests that are overtaken by the one that is served.
 func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
 	or.all().both.passing(n)
 	for i := range or.at(n).waiters[:place] {
@@ -26,14 +26,15 @@ func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
 	}
 }
 
-// passed counts that somebody of another class was served before one who is the first of its own, and says whether that
-// was too often. One that waits for its share, or for more than pages, was not passed.
+// passed counts that a request of another class was served before o, which is the first of its own class. It returns
+// whether that counts, and whether it happened too often (L7). A request that waits for its share, or for more than
+// pages, was not overtaken.
 func (or *queueOracle) passed(n *world.Node, o *waiter) (counts, often bool) {
 	s := pd.StatsOf(n)
 	if !o.linked(n) || or.takenBy(n, &s, o)+o.pages > shareOf(n) || manyGrants(n, &s) {
 		return false, false
 	}
-	// Of each other class one that was passed as often may go first.
+	// From each other class, one request that was overtaken as often may be served first.
 	o.rivals = max(o.rivals, or.heads(n))
 	if o.overtaken++; o.overtaken == int(pd.Its(n).Cfg.BypassMax) && or.all().both.oldest(n) != 0 {
 		pd.Met(&or.w.Result, pd.KeptFromEngine)
@@ -41,7 +42,7 @@ func (or *queueOracle) passed(n *world.Node, o *waiter) (counts, often bool) {
 	return true, o.overtaken > int(pd.Its(n).Cfg.BypassMax)+o.rivals
 }
 
-// heads counts the classes of which somebody waits, or may: a node's own engine is one.
+// heads counts the classes with a request that waits or may wait. The node's own engine is a class.
 func (or *queueOracle) heads(n *world.Node) (count int) {
 	if both(n) {
 		count++
@@ -54,7 +55,7 @@ func (or *queueOracle) heads(n *world.Node) (count int) {
 	return count
 }
 
-// first says whether a waiter is the first of its class.
+// first reports whether a waiter is the first of its class.
 func (or *queueOracle) first(n *world.Node, i int) bool {
 	my := or.at(n)
 	w := &my.waiters[i]
@@ -66,17 +67,18 @@ func (or *queueOracle) first(n *world.Node, i int) bool {
 	return w.keys > 0
 }
 
-// shareOf is how many pages one class may have granted or in quarantine.
+// shareOf returns how many pages one class may have granted or in quarantine.
 func shareOf(n *world.Node) int {
 	return max(1, int(pd.Its(n).Cfg.Pages)*int(pd.Its(n).Cfg.PeerSharePct)/100)
 }
 
-// manyGrants says that a class may have its share of grants: no more than it leaves, which it has not before half of
-// the table is taken.
+// manyGrants reports whether a class may have used up its share of grants. A class may have no more grants than it
+// leaves free, which it cannot reach before half of the table is taken.
 func manyGrants(n *world.Node, s *rank.Stats) bool { return 2*s.Grants >= int(pd.Its(n).Cfg.GrantsMax) }
 
-// waitInVain fails if all that are the first of their class, of which the node's own engine is one, could be served
-// with what is free. Where one could not, he may be passed too often already, and have the free pages kept for him.
+// waitInVain fails if the first request of every class, including the node's own engine, could be served with the free
+// pages. If one could not be served, it may have been overtaken too often already, and have the free pages reserved for
+// it.
 func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 	if n.Draining || n.Busy {
 		return
@@ -93,7 +95,7 @@ func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 			continue
 		}
 		room, pages := s.PagesFree, o.pages
-		if n.Caches { // What it finds here makes no room for the rest.
+		if n.Caches { // Chunks that are here already make no room for the rest.
 			room, pages = room+s.Spare, o.keys
 		}
 		if pages > room {

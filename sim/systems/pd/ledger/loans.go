@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkLoanID         = oracle.NewCheck("S12", "ids of read leases")
 	checkLoanUnwritten  = oracle.NewCheck("S4", "leased pages that are stored into")
@@ -19,7 +19,7 @@ var (
 	checkLoanMark       = oracle.NewCheck("S6", "leased pages below the mark")
 )
 
-// loansOracle judges what is lent to be read.
+// loansOracle judges the read leases that a node gives (S4, S6, S19).
 type loansOracle struct{ judge }
 
 func (*loansOracle) listen(l *oracle.Listen[loansOracle]) {
@@ -27,15 +27,15 @@ func (*loansOracle) listen(l *oracle.Listen[loansOracle]) {
 	oracle.On(l, func(o *loansOracle, _ *oracle.Call, e world.Lending) { o.lending(e.Node, e.Grant) })
 }
 
-// lending checks that what may be loaded from now on stays what it is: nobody stores into it, and
-// a sender has it from its engine.
+// lending checks a read lease as it is given: no transfer may store into the pages while the lease lasts, the
+// generations are current, and a sender leases only pages that its engine has handed over.
 func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 	or.judged(checkLoanID)
 	if n.Grants[g.ID] != nil {
 		or.fail(checkLoanID, "node %d grants under id %d a second time", n.It(), g.ID)
 		return
 	}
-	// What somebody asked for is the store's, and no engine put it.
+	// A lease that a peer requested covers pages of the store, which no engine put.
 	g.Loan.Asked = n.Lends && n.Receives() && n.Pool.Pages[g.Pages[0].Index].Reserved == 0
 	put := n.Sends() && !g.Loan.Asked
 	for _, p := range g.Pages {
@@ -76,19 +76,19 @@ func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 	or.capped(n, g)
 }
 
-// putOf is the newest put of a page that a Reserve gave; 0 if there is none.
+// putOf returns the newest put of a page that a Reserve delivered, and 0 if there is none.
 func (or *loansOracle) putOf(reserve effects.Ticket, page effects.Page) effects.Ticket {
 	return or.w.PutOf(&or.w.Commands[reserve-1], page)
 }
 
-// revokedLoan ends a loan as its owner is told so.
+// revokedLoan ends a read lease when its owner is notified that the lease is revoked.
 func (or *loansOracle) revokedLoan(n *world.Node, id effects.GrantID) {
 	if g := n.Grants[id]; g != nil {
 		g.Loan.Revoked = true
 	}
 }
 
-// lentTo finds a loan that one of the pages is under, and which.
+// lentTo returns a read lease in force on any of the pages, and the page. It returns 0 and 0 if there is none.
 func (or *loansOracle) lentTo(n *world.Node, pages []effects.Page) (effects.GrantID, uint32) {
 	n.Pool.Lent = slices.DeleteFunc(n.Pool.Lent, func(g *world.Grant) bool { return !or.w.Standing(n, g) })
 	for _, g := range n.Pool.Lent {
@@ -101,7 +101,7 @@ func (or *loansOracle) lentTo(n *world.Node, pages []effects.Page) (effects.Gran
 	return 0, 0
 }
 
-// publishing checks that a page which begins another life is nobody else's.
+// publishing checks that a page which gets a new generation has no other user (S4).
 func (or *loansOracle) publishing(n *world.Node, pages []effects.Page) {
 	or.judged(checkPublish)
 	for _, p := range pages {
@@ -121,8 +121,8 @@ func (or *loansOracle) publishing(n *world.Node, pages []effects.Page) {
 	}
 }
 
-// capped checks the high-water mark: what is lent leaves the share of the pool that puts under
-// way need (S6).
+// capped checks the high-water mark of read leases: leased pages leave free the share of the pool that puts in progress
+// need (S6).
 func (or *loansOracle) capped(n *world.Node, more *world.Grant) {
 	or.judged(checkLoanMark)
 	most := or.w.LentMax(n)

@@ -11,23 +11,24 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Who misses a chunk is told that it was here for that long in vain, if it was kept for that request, or for nobody by
-// name, and is remembered: and else that it is not found. Each promise is followed by itself.
+// A reader that misses a chunk is told that the chunk lapsed, if the chunk was kept for the reader's request, or for no
+// named request, until the time was over, and the machine still has the record. Otherwise the chunk is reported as not
+// found. Each promise is followed individually.
 
 var checkMissed = oracle.NewCheck("S20", "gets of what was kept until its time was over")
 
-// An ended is a promise whose time was over.
+// ended is a promise that has expired.
 type ended struct {
 	chunk   uint32
-	request uint64 // 0: it told none
+	request uint64 // 0: the promise was for no named request
 	at      effects.Time
-	perhaps bool // it was none, or is one again, or is forgotten for newer ones
+	perhaps bool // it was no promise, or was made again, or its record was dropped for newer ones
 }
 
-// over notes that a promise ended as its time was over. A machine remembers as many as it may have claims beyond the
-// first on their pages, and forgets the oldest for a new one: what was once among more than that is uncertain from then
-// on, though fewer are left when a reader comes. For example with room for six: seven end, two of them are made again,
-// and the reader of the oldest is told that nothing is known of it.
+// over records that a promise has expired. A machine keeps as many records as it may have claims beyond the first on
+// their pages, and drops the oldest for a new one. A promise that once was among more than that is uncertain from then
+// on, even if fewer are left when a reader comes. Example with room for six: seven expire, two of them are made again,
+// and the reader of the oldest is told that nothing is known of its chunk.
 func (or *claimedOracle) over(n *world.Node, x ended) {
 	my := or.at(n)
 	my.ended = append(my.ended, x)
@@ -35,7 +36,7 @@ func (or *claimedOracle) over(n *world.Node, x ended) {
 	if surplus <= 0 {
 		return
 	}
-	newest := my.ended[surplus-1].at // Which of one instant go first is the machine's affair.
+	newest := my.ended[surplus-1].at // The machine chooses which records of one instant it drops first.
 	for i := range my.ended {
 		if e := &my.ended[i]; e.at <= newest {
 			e.perhaps = true
@@ -43,7 +44,7 @@ func (or *claimedOracle) over(n *world.Node, x ended) {
 	}
 }
 
-// renewed forgets that a promise had ended: it is made again.
+// renewed drops the record that a promise has expired, because the promise is made again.
 func (my *claimedLife) renewed(chunk uint32, request uint64, sure bool) {
 	my.ended = slices.DeleteFunc(my.ended, func(x ended) bool { return sure && x.chunk == chunk && x.request == request })
 	for i := range my.ended {
@@ -53,7 +54,7 @@ func (my *claimedLife) renewed(chunk uint32, request uint64, sure bool) {
 	}
 }
 
-// missed checks what a reader is told of the first chunk that it misses.
+// missed checks what a reader is told of the first chunk that it misses (S20).
 func (or *claimedOracle) missed(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	told := unknown(e.Code) || e.Code == effects.Lapsed

@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is said of loans. On leased planes a reader's word ends one, so it must be true, and nobody
-// else's may be taken for it.
+// The oracle of this file judges the messages that end read leases. On leased planes the reader's message ends a lease,
+// so the message must be true, and no other peer's message may be taken for it.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkRefusing   = oracle.NewCheck("S19", "answers that end read leases")
 	checkEndNamed   = oracle.NewCheck("L2", "ends told by name")
@@ -22,7 +22,7 @@ var (
 	checkTakenBack  = oracle.NewCheck("L2", "read leases over by their reader's done")
 )
 
-// offersOracle judges what is said of loans.
+// offersOracle judges the messages about read leases: offers, their replies, and done messages.
 type offersOracle struct {
 	judge
 	perLife[offersLife]
@@ -47,12 +47,12 @@ func (*offersOracle) listen(l *oracle.Listen[offersOracle]) {
 }
 
 type offersLife struct {
-	over []*world.Grant // to read, of which the machine is told in this step that they are
+	over []*world.Grant // read leases that the machine is notified in this step to be over
 }
 
 func (s *offersLife) empty() { *s = offersLife{over: s.over[:0]} }
 
-// offering notes what a loan is called, as the offer leaves.
+// offering records the id under which a read lease is offered, when the offer is sent.
 func (or *offersOracle) offering(n *world.Node, c *world.Conn, body []byte) {
 	c.Offer = 0
 	if !n.Pulls || c.Channel != effects.ChannelAlloc {
@@ -67,8 +67,8 @@ func (or *offersOracle) offering(n *world.Node, c *world.Conn, body []byte) {
 	}
 }
 
-// acked takes an answer to an offer, as it reaches the sender's machine: if its reader says that it
-// will read nothing, the loan is over.
+// acked takes a reply to an offer when it reaches the sender's machine. If the reader says that it will read nothing,
+// the lease is over.
 func (or *offersOracle) acked(n *world.Node, offer effects.GrantID, body []byte) {
 	g := n.Pool.Loan(offer)
 	if offer == 0 || g == nil {
@@ -79,25 +79,26 @@ func (or *offersOracle) acked(n *world.Node, offer effects.GrantID, body []byte)
 		return
 	}
 	its := m.HasExt && protocol.UUID(g.Peer) == m.Ext.Incarnation || !m.HasExt && g.Bearer()
-	// One that is stale speaks of another life, though it be the same: then time ends the loan.
+	// A stale reply is about another incarnation, or is taken to be: then only time ends the lease.
 	code := effects.CodeFromWire(m.Ext.Code)
 	stale := code == effects.Stale
 	if m.Ext.Delayed {
-		return // It fails, or is kept: the end is still to be told.
+		return // The read failed, or the offer is deferred: the end is still to be reported.
 	}
-	if its && code == effects.Expired { // It came too late, and may be offered again, with clocks compared anew.
+	if its && code == effects.Expired { // It arrived too late, and may be offered again, with clocks compared anew.
 		g.Loan.Late = true
 		return
 	}
 	pages := len(g.Pages)
-	// Nonsense says nothing.
+	// A malformed list means nothing.
 	all := len(m.AlreadySent) == pages && (pages == 0 || m.AlreadySent[pages-1] == int64(pages-1))
 	if its && !stale && (m.AllocFailed || m.Ext.Code != 0 || all) {
 		or.ended(n, g)
 	}
 }
 
-// refusing checks an answer that ends a loan, as it leaves its reader: none of its reads is under way.
+// refusing checks a reply that ends a read lease, when the reader sends it: none of the reader's reads is in flight
+// (S19).
 func (or *offersOracle) refusing(n *world.Node, r *world.Request, body []byte) {
 	if r.Conn == nil || r.Offer == 0 {
 		return
@@ -125,7 +126,7 @@ func (or *offersOracle) refusing(n *world.Node, r *world.Request, body []byte) {
 	}
 }
 
-// saying checks what a reader says of a grant as it leaves: none of its reads is under way.
+// saying checks a reader's done message when it is sent: none of the reader's reads under the lease is in flight.
 func (or *offersOracle) saying(n *world.Node, m *protocol.PullDoneSignal) {
 	if !m.HasExt {
 		return
@@ -151,8 +152,9 @@ func (or *offersOracle) saying(n *world.Node, m *protocol.PullDoneSignal) {
 	}
 }
 
-// harmless says whether a read on a fenced plane is not the first of its offer, by a receiver that reads offers as they
-// come. It may have forgotten that it said its last word, and the plane itself refuses what was taken back.
+// harmless reports whether a read on a fenced plane is not the first read of its offer, by a receiver that reads offers
+// on arrival. The receiver may have dropped its record of the done message, and the plane itself refuses reads of
+// revoked pages.
 func (or *offersOracle) harmless(t *world.Transfer) bool {
 	if or.w.Setting.Leased || t.Local.Node.Delays || t.Under == nil {
 		return false
@@ -162,7 +164,7 @@ func (or *offersOracle) harmless(t *world.Transfer) bool {
 	})
 }
 
-// doneHeard notes that an owner is told of an end, if it is its reader who says so.
+// doneHeard takes a done message at the owner, if the message comes from the lease's reader.
 func (or *offersOracle) doneHeard(n *world.Node, body []byte) {
 	m := &or.truth().done
 	if m.Decode(body, &pd.WireLimits) != nil {
@@ -179,7 +181,7 @@ func (or *offersOracle) doneHeard(n *world.Node, body []byte) {
 	}
 }
 
-// ended notes that an owner's machine is told, by the reader itself, that a loan is over.
+// ended records that an owner's machine is notified by the reader itself that a read lease is over.
 func (or *offersOracle) ended(n *world.Node, g *world.Grant) {
 	if !g.Loan.Heard {
 		g.Loan.Heard = true
@@ -187,8 +189,8 @@ func (or *offersOracle) ended(n *world.Node, g *world.Grant) {
 	}
 }
 
-// takenBack checks that what a reader said to be over is taken back in the very step: at once where
-// its word is the proof, and else with the question for it (L2).
+// takenBack checks that a read lease which its reader reported as over is revoked in the same step: at once where the
+// reader's message is the proof, and otherwise by starting the revocation (L2).
 func (or *offersOracle) takenBack(n *world.Node) {
 	my := or.at(n)
 	for _, g := range my.over {
@@ -205,7 +207,8 @@ func (or *offersOracle) takenBack(n *world.Node) {
 	my.over = my.over[:0]
 }
 
-// refusedMeets counts a refusal that says that a read of its offer is still under way, where the offer has come again.
+// refusedMeets counts, for the coverage of the run, a refusal which says that a read of the offer is still in flight,
+// where the offer has been sent again.
 func (or *offersOracle) refusedMeets(r *world.Request) {
 	if g := or.w.Nodes[r.Conn.Client].Pool.Loan(r.Offer); g != nil && g.Loan.Came > 1 {
 		pd.Met(&or.w.Result, pd.RefusedWhileRead)

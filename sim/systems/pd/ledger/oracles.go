@@ -1,5 +1,17 @@
-// Package ledger is who judges ranks: oracles, each a value that keeps books of its own of what drivers saw, and fails
-// a run in which a promise of docs/safety.md is broken.
+// Package ledger holds the oracles that judge ranks (prefill and decode nodes) in a simulated run. Each oracle keeps
+// its own books of what the drivers saw, and fails the run when a promise of docs/safety.md (safety S, liveness L) is
+// broken.
+//
+// The package exports [Ledger], which a system of sim adds to its oracles. The oracles subscribe to the happenings of
+// packages world and pd (the two files happenings.go), such as "a grant is made" or "a store lands on a page", and to
+// the happenings of [truth]. An oracle never changes a run, and it never believes a state machine about itself: it
+// compares what the machine emits with what the drivers did. A broken promise ends the run with the name of the
+// property and one sentence about nodes, pages, grants and tickets.
+//
+// Example: the machine of node 2 grants page 7 to a sender under grant 3. pagesOracle records the grant at the page and
+// checks that no engine, no transfer and no other grant has the page (S4, S5). The grant is revoked, and the page is
+// granted to another sender. Then a delayed store of the first transfer lands on page 7. The oracle sees that the page
+// is granted under another id than the transfer's, and fails the run with property S3.
 package ledger
 
 import (
@@ -10,10 +22,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Oracles judge a run: what machines want and say, what drivers do for them, and what is left in the end. Each is a
-// value that looks at one thing and has what it must remember; what several must know is their truth. They change
-// nothing of a run, and believe no machine: what they know they have from drivers, but for what machine_pd.go asks.
-// Each check names its property in docs/safety.md; hooks.go says what oracles are told, and when.
+// Oracles are all oracles that judge a run: they look at what machines want and send, at what drivers do for them, and
+// at what is left at the end. Each oracle judges one subject and records what that requires. Facts that several oracles
+// need are in [truth]. The oracles change nothing of a run. They take their facts from drivers and not from machines,
+// except for the few questions to a machine in machine.go of package pd. Each check names its property in
+// docs/safety.md. The files happenings.go of packages world and pd define what is reported to the oracles, and when.
 type Oracles struct {
 	limits   limitsOracle
 	truth    truth
@@ -67,8 +80,8 @@ type Oracles struct {
 	words    wordsOracle
 }
 
-// Ledger is the oracles of ranks as one, whose parts read each other's records. Of one happening the parts hear in the
-// order of this list: the first that finds a promise broken tells the story.
+// Ledger combines the oracles of ranks into one oracle, because they read each other's records. The oracles receive
+// each happening in the order of this list, and the first oracle that finds a broken promise reports the failure.
 var Ledger = oracle.Of("ledger", "ranks keep the promises of docs/safety.md", func(l *oracle.Listen[Oracles]) {
 	add(l, func(o *Oracles) *limitsOracle { return &o.limits })
 	add(l, func(o *Oracles) *truth { return &o.truth })
@@ -122,23 +135,24 @@ var Ledger = oracle.Of("ledger", "ranks keep the promises of docs/safety.md", fu
 	add(l, func(o *Oracles) *wordsOracle { return &o.words })
 })
 
-// A member is one of the oracles.
+// member is the constraint on the pointer type of an oracle that can be added to [Ledger].
 type member[P any] interface {
 	*P
 	seat(w *pd.Cluster, all *Oracles)
 }
 
-// members has each oracle of a run take its seat; see add.
+// members holds one accessor for each oracle that add has registered.
 var members []seated
 
-// seated finds an oracle among those of a run.
+// seated returns one oracle out of the oracles of a run.
 type seated func(*Oracles) interface {
 	seat(w *pd.Cluster, all *Oracles)
 }
 
-// add registers an oracle. It subscribes in its method listen, if it has one. One that has a method reset is called
-// when a run begins, with the number of nodes. One that keeps records of lives ([perLife]) begins them anew with each
-// incarnation, before anything else is reported of that.
+// add registers an oracle with the ledger. If the oracle has a method listen, add calls that to subscribe the oracle to
+// happenings. A method reset is called when a run begins, with the number of nodes. An oracle that keeps records of
+// incarnations ([perLife]) empties the records of a node when a new incarnation of the node starts, before anything
+// else about the new incarnation is reported to the oracle.
 func add[P any, M member[P]](l *oracle.Listen[Oracles], at func(*Oracles) *P) {
 	members = append(members, func(o *Oracles) interface{ seat(*pd.Cluster, *Oracles) } { return M(at(o)) })
 	part, zero := oracle.Part(l, at), any(new(P))
@@ -150,14 +164,14 @@ func add[P any, M member[P]](l *oracle.Listen[Oracles], at func(*Oracles) *P) {
 	}
 }
 
-// Of has the oracles look at a cluster.
+// Of gives each oracle its references to the cluster w and to the other oracles.
 func (o *Oracles) Of(w *pd.Cluster) {
 	for _, m := range members {
 		m(o).seat(w, o)
 	}
 }
 
-// Begin makes them ready for a run of a cluster.
+// Begin prepares the oracles for a run of the cluster w with the given number of nodes.
 func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	o.Of(w)
 	for _, m := range members {
@@ -171,33 +185,35 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	}
 }
 
-// A judge is what each oracle is: one who looks at a world, and at what the others know.
+// judge is the part that all oracles have in common: references to the cluster and to the other oracles.
 type judge struct {
-	w      *pd.Cluster `snap:"share"` // cloned says which
+	w      *pd.Cluster `snap:"share"` // Set by seat; a clone of a run sets the clone's cluster.
 	others *Oracles    `snap:"share"`
 }
 
 func (j *judge) seat(w *pd.Cluster, all *Oracles) { j.w, j.others = w, all }
 
-// node is the node that a call is about.
+// node returns the node that a call is about.
 func (j *judge) node(c *oracle.Call) *world.Node { return j.w.Nodes[c.Node()] }
 
-// recounts says whether what is slow to count is counted after this step of n. The worlds of an explorer never get old.
+// recounts reports whether counts that are slow to compute are checked after this step of n. They always are in the
+// runs of an explorer, which are short.
 func (j *judge) recounts(n *world.Node) bool {
 	return n.Steps%recountEvery == 1 || j.w.Seed >= draw.RestlessSeed
 }
 
-// judged counts that checks say something: that what they look at is as was promised, or else they fail.
+// judged records in the run's coverage that each of the checks had something to judge. The check then either holds or
+// calls fail.
 func (j *judge) judged(checks ...oracle.Check) {
 	for _, c := range checks {
 		j.w.Result.Coverage.Hit(pd.PointJudged + coverage.Point(c))
 	}
 }
 
-// void counts that a check has nothing to say where it might have had.
+// void records in the run's coverage that a check could have applied, but has nothing to judge in this case.
 func (j *judge) void(c oracle.Check) { j.w.Result.Coverage.Hit(pd.PointVoid + coverage.Point(c)) }
 
-// fail ends the run because what a check judges is not as was promised.
+// fail ends the run, because the property of check c is broken.
 func (j *judge) fail(c oracle.Check, format string, args ...any) {
 	j.w.Fail(c.Property(), format, args...)
 }
@@ -205,21 +221,21 @@ func (j *judge) fail(c oracle.Check, format string, args ...any) {
 func (j *judge) all() *Oracles { return j.others }
 func (j *judge) truth() *truth { return &j.others.truth }
 
-// ofLives is an oracle that keeps records of the present incarnation of each node.
+// ofLives is an oracle that keeps records of the current incarnation of each node.
 type ofLives interface {
 	room(nodes int)
 	begin(n *world.Node)
 }
 
-// perLife is what an oracle remembers of the present life of each node.
+// perLife holds an oracle's records of the current incarnation of each node, indexed by node.
 type perLife[S any] struct{ lives []S }
 
-// What is remembered of one life can be emptied for the next, in the same memory of ours.
+// emptiable is a record of one incarnation that can be emptied for the next incarnation and reuses its memory.
 type emptiable interface{ empty() }
 
 func (p *perLife[S]) at(n *world.Node) *S { return &p.lives[n.ID] }
 
-// room makes room for nodes, with what memory there is of earlier runs.
+// room makes room for the records of the given number of nodes. It reuses the memory of earlier runs.
 func (p *perLife[S]) room(nodes int) {
 	if cap(p.lives) < nodes {
 		p.lives = make([]S, nodes)
@@ -227,5 +243,5 @@ func (p *perLife[S]) room(nodes int) {
 	p.lives = p.lives[:nodes]
 }
 
-// begin forgets a node's life.
+// begin empties the records of a node, because a new incarnation of the node starts.
 func (p *perLife[S]) begin(n *world.Node) { any(&p.lives[n.ID]).(emptiable).empty() }

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkGrantID         = oracle.NewCheck("S12", "ids of grants")
 	checkGrantNamed      = oracle.NewCheck("S25", "grants to somebody")
@@ -26,7 +26,9 @@ var (
 	checkPassing         = oracle.NewCheck("S19", "copies that pass, of pushes")
 )
 
-// pagesOracle judges pages that others may write.
+// pagesOracle judges the pages that peers may write: that a write grant covers only pages which nobody else uses (S4,
+// S5), that each store is made under the grant in force (S3), and that a chunk which becomes ready is whole (S1). It
+// maintains the ledger's record of each page (world.Page), such as Granted, Writers and Last.
 type pagesOracle struct{ judge }
 
 func (*pagesOracle) listen(l *oracle.Listen[pagesOracle]) {
@@ -52,7 +54,8 @@ func (*pagesOracle) listen(l *oracle.Listen[pagesOracle]) {
 	})
 }
 
-// granting checks that pages which may be written from now on are nobody else's.
+// granting checks a write grant as the machine emits it: the grant id is new, and no engine, transfer, lease or other
+// grant uses the pages. It then records the grant at its pages.
 func (or *pagesOracle) granting(n *world.Node, e *effects.Grant) {
 	or.all().queue.at(n).grant = e.ID
 	or.judged(checkGrantID, checkGrantNamed, checkGrantAlone, checkGrantOnce, checkGrantGeneration)
@@ -98,7 +101,7 @@ func (or *pagesOracle) granting(n *world.Node, e *effects.Grant) {
 	}
 }
 
-// revoked ends a grant, but for what landed.
+// revoked ends a grant or a read lease. Pages that have landed no longer belong to the grant and do not change.
 func (or *pagesOracle) revoked(n *world.Node, id effects.GrantID) {
 	or.all().loans.revokedLoan(n, id)
 	for i := range n.Pool.Pages {
@@ -109,8 +112,8 @@ func (or *pagesOracle) revoked(n *world.Node, id effects.GrantID) {
 	}
 }
 
-// words reads what an initiator says of its grants as it arrives: on leased planes its
-// word ends them. It must be true: nothing of theirs may still be under way.
+// words takes the commits and aborts in an allocation request as the request arrives. On leased planes the sender's
+// commit or abort ends the grant. It must be true: no store under the grant may still be in flight (S3).
 func (or *pagesOracle) words(n *world.Node) {
 	m := &or.truth().request.m
 	if !or.w.Setting.Leased || !m.HasExt || len(m.Ext.Commit)+len(m.Ext.Abort) == 0 ||
@@ -149,8 +152,8 @@ func (or *pagesOracle) landed(t *world.Transfer) {
 	}
 }
 
-// ready notes that a chunk became readable, if only for an instant, and looks at it
-// where the machine says that it is: it must be whole.
+// ready records that a chunk became readable, possibly only within this step, and checks the chunk's page where the
+// machine says that the chunk is: the page must be whole.
 func (or *pagesOracle) ready(n *world.Node, hash uint64) {
 	or.judged(checkReadyPut)
 	k, ok := or.truth().named(n, hash)
@@ -168,13 +171,13 @@ func (or *pagesOracle) ready(n *world.Node, hash uint64) {
 	or.readyPage(n, k)
 }
 
-// readyPage looks at one page of a chunk that became readable.
+// readyPage checks one page of a chunk that became readable: all parts hold one fill of the key k (S1).
 func (or *pagesOracle) readyPage(n *world.Node, k uint32) {
 	or.truth().stored[n.ID][k], or.all().hope.at(n).ready = true, true
 	p, ok := pd.ReadyAt(n, or.w.Keys[k])
 	if !ok {
 		or.void(checkReadyWhole)
-		return // Somebody who waited for its page had it in the same step.
+		return // The machine gave the page to a waiting request in the same step.
 	}
 	or.judged(checkReadyWhole)
 	or.all().fills.believing(n, p.Index)
@@ -188,7 +191,7 @@ func (or *pagesOracle) readyPage(n *world.Node, k uint32) {
 	}
 }
 
-// flying counts a store that hardware was given, unless its mapping is gone already.
+// flying counts a store that was submitted to hardware, unless the mapping of the grant is gone already.
 func (or *pagesOracle) flying(t *world.Transfer, pair int) {
 	if g := t.Remote.Node.Grants[t.Grant]; t.Remote.Alive() && g != nil && g.Gone {
 		return
@@ -199,7 +202,7 @@ func (or *pagesOracle) flying(t *world.Transfer, pair int) {
 	t.Remote.Touch(page)
 }
 
-// flown ends it.
+// flown ends a store that flying has counted.
 func (or *pagesOracle) flown(t *world.Transfer, pair int) {
 	if i := slices.Index(t.Writing, pair); i >= 0 {
 		t.Writing = slices.Delete(t.Writing, i, i+1)
@@ -209,7 +212,7 @@ func (or *pagesOracle) flown(t *world.Transfer, pair int) {
 	}
 }
 
-// unmapped: what is still under way can no longer reach the pages.
+// unmapped ends the stores under a grant whose mapping is gone: stores in flight can no longer reach the pages.
 func (or *pagesOracle) unmapped(n *world.Node, id effects.GrantID) {
 	for i := range or.w.PlainWrites {
 		if x := &or.w.PlainWrites[i]; x.Pool == n.Pool && x.Grant == id {
@@ -225,8 +228,9 @@ func (or *pagesOracle) unmapped(n *world.Node, id effects.GrantID) {
 	}
 }
 
-// storing checks one store at its instant: the page must be granted to that very
-// transfer, nobody may be reading it, and what is read must still be lent.
+// storing checks a store at the instant when it lands: the page must be granted to this transfer in this generation,
+// the engine must not be reading it (S3), and the page that the store reads from must still be lent to the transfer
+// (S19).
 func (or *pagesOracle) storing(t *world.Transfer, i, half int) {
 	p := t.Pairs[i]
 	dst := &t.Remote.Pages[p.Remote.Index]
@@ -259,8 +263,8 @@ func (or *pagesOracle) storing(t *world.Transfer, i, half int) {
 	}
 }
 
-// passing checks a copy on a fenced plane that its target takes for good: the page was lent until its last byte was
-// read.
+// passing checks a copy on a fenced plane that the receiver accepts: the source page was lent until its last byte was
+// read (S19).
 func (or *pagesOracle) passing(t *world.Transfer, i int) {
 	or.judged(checkPassing)
 	if t.Local.Alive() && !t.Reading {

@@ -8,19 +8,20 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Room below the high-water mark goes from receiver to receiver: while the first put for one waits for nothing but
-// room, each of the others has its turn once before it, however small its puts are, and however late it came.
+// Room below the high-water mark is given to receivers in turn. While the first put for a receiver waits only for room,
+// each other receiver has its turn at most once before it, however small the other receiver's puts are, and however
+// late the put came.
 
 var checkPassedOnce = oracle.NewCheck("L3", "puts that wait for room, passed by other receivers'")
 
-// A turn is the first put of a receiver, that waits for room alone: its connection is free.
+// turn is the first put of a receiver, if the put waits for room alone because its connection is free.
 type turn struct {
 	put      effects.Ticket
 	passedBy []int32 // receivers whose puts were offered since
 }
 
-// turns notes, after a step, who waits for room alone. Who waited for his connection meanwhile begins anew. One that the
-// machine has not come to yet, because it has more work than a step is for, has no turn so far.
+// turns records, after a step, which puts wait for room alone. A put that waited for its connection meanwhile begins
+// anew. A put that the machine has not reached yet, because it has more work than fits into a step, has no turn so far.
 func (or *pressureOracle) turns(n *world.Node) {
 	my := or.at(n)
 	was := len(my.turns)
@@ -47,7 +48,7 @@ func (or *pressureOracle) turns(n *world.Node) {
 	my.turns = slices.Delete(my.turns, 0, was)
 }
 
-// passing checks the offer of a put against those that wait for room, of other receivers.
+// passing checks the offer of a put against the puts for other receivers that wait for room (L3).
 func (or *pressureOracle) passing(n *world.Node, put effects.Ticket) {
 	to := or.w.Jobs[or.w.Commands[put-1].Job].Reader()
 	my := or.at(n)

@@ -10,12 +10,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Each connection of a plain sender is a peer of its own, of which there are so many at a time: no two of them share
-// what one may have, so no more of them have pages, or wait for some.
+// Each connection of a plain sender counts as a peer of its own, and their number is bounded: no two connections share
+// the quota of a peer, so no more of them have pages, or wait for pages.
 
 var checkPlains = oracle.NewCheck("S18", "vanilla senders at a time")
 
-// plainsOracle counts plain senders.
+// plainsOracle counts plain senders (S18).
 type plainsOracle struct {
 	judge
 	perLife[plainsLife]
@@ -23,7 +23,7 @@ type plainsOracle struct {
 }
 
 type plainsLife struct {
-	served []plainServed `snap:"skip"` // those that may still have pages
+	served []plainServed `snap:"skip"` // grants under which plain senders may still have pages
 }
 
 func (s *plainsLife) empty() { s.served = s.served[:0] }
@@ -34,8 +34,8 @@ type plainServed struct {
 	grant effects.GrantID
 }
 
-// serves notes that a plain sender is given pages, and checks how many have some, or have waited since before this
-// step.
+// serves records that a plain sender is given pages, and checks how many plain senders have pages, or have waited since
+// before this step.
 func (or *plainsOracle) serves(n *world.Node, conn uint64, id effects.GrantID) {
 	my := or.at(n)
 	my.served = append(slices.DeleteFunc(my.served, func(x plainServed) bool {

@@ -6,13 +6,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// prefixes are leases of what peers ask for by its keys. Each operation has one at a time, whose pages are the first of
-// those that were asked for.
+// prefixes holds the read leases of chunks that peers request by key. Each operation has one lease at a time, whose
+// pages hold the first of the requested chunks.
 type prefixes struct {
-	leases map[asking]effects.GrantID `snap:"skip"` // by who asked, of each life that is asked
+	leases map[asking]effects.GrantID `snap:"skip"` // by the requesting peer's operation and the incarnation of the owner
 }
 
-// asking is one operation of one life, asked of one life of a node.
+// asking is one operation of one incarnation of a peer, requested of one incarnation of a node.
 type asking struct {
 	node      int32
 	life      uint32
@@ -20,19 +20,20 @@ type asking struct {
 	operation uint64
 }
 
-// begin empties it for a run.
+// begin empties the leases for a run.
 func (p *prefixes) begin() { p.leases = world.Emptied(p.leases) }
 
-// A prefixTold is an answer that names a lease.
+// prefixTold is a reply that names a lease.
 type prefixTold struct {
 	asking
-	keys    [][]byte // that were asked for
+	keys    [][]byte // the requested keys
 	id      effects.GrantID
-	lease   effects.Duration // that it says is left
+	lease   effects.Duration // the remaining time in the reply
 	indexes []int64
 }
 
-// answered judges an answer as it leaves: same fails the check of its lease, prefix that of what it is of.
+// answered judges a reply when it is sent. It calls same if the lease is wrong, and prefix if the pages are. It reports
+// whether the reply is right.
 func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same,
 	prefix func(format string, args ...any)) (right bool) {
 	if p.leases == nil {
@@ -70,8 +71,8 @@ func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same,
 	return true
 }
 
-// lastWord notes that a reader says of a lease of that life's that it is finished with, and is what of its may still
-// read under it.
+// lastWord records that a reader says that it has finished with a lease of an incarnation. It returns a transfer that
+// may still read under the lease, and nil if there is none.
 func (j *judge) lastWord(n *world.Node, to protocol.UUID, id uint64) *world.Transfer {
 	for _, t := range j.w.Going.Transfers.Some {
 		if t.Read && t.Reading && t.Local == n.Pool && uint64(t.Grant) == id && protocol.UUID(t.Link.Peer) == to {

@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Puts of a sender whose chunks are read wait until their pages fit below its high-water mark: in
-// order within a receiver, and no longer than they must (L3).
+// Puts of a sender whose chunks are read by the receivers (pull) wait until their pages fit below the sender's
+// high-water mark. They are offered in order within a receiver, and wait no longer than necessary (L3).
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkOfferOpen   = oracle.NewCheck("S19", "offers of open puts")
 	checkOfferOnce   = oracle.NewCheck("S23", "offers, one a put")
@@ -43,19 +43,19 @@ func (*pressureOracle) listen(l *oracle.Listen[pressureOracle]) {
 }
 
 type pressureLife struct {
-	puts  []effects.Ticket // given, but for some that are over
+	puts  []effects.Ticket // issued; may include a few that are over
 	turns []turn           `snap:"skip"`
 }
 
 func (s *pressureLife) empty() { *s = pressureLife{puts: s.puts[:0], turns: s.turns[:0]} }
 
-// given notes a put that is to be offered.
+// given records a put that is to be offered.
 func (or *pressureOracle) given(n *world.Node, t effects.Ticket) {
 	or.at(n).puts = append(or.at(n).puts, t)
 }
 
-// offeredInTurn checks a grant to read against the puts that wait: it is of an open one that had
-// none yet, and nobody of the same receiver waits longer.
+// offeredInTurn checks a read lease against the waiting puts: it is for an open put that had no lease yet, and no put
+// for the same receiver has waited longer.
 func (or *pressureOracle) offeredInTurn(n *world.Node, g *world.Grant) {
 	put := g.Loan.Put
 	or.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
@@ -85,7 +85,7 @@ func (or *pressureOracle) offeredInTurn(n *world.Node, g *world.Grant) {
 	or.passing(n, put)
 }
 
-// waitingPuts are those that were neither offered nor ended.
+// waitingPuts returns the puts that were neither offered nor ended.
 func (or *pressureOracle) waitingPuts(n *world.Node) []effects.Ticket {
 	my := or.at(n)
 	my.puts = slices.DeleteFunc(my.puts, func(t effects.Ticket) bool {
@@ -95,9 +95,8 @@ func (or *pressureOracle) waitingPuts(n *world.Node) []effects.Ticket {
 	return my.puts
 }
 
-// pressed checks, after a step, that no put waits without need: one that can never fit has ended, and
-// if each that waits fits by itself, none waits whose connection is free, as turns has seen, when the machine has no
-// more work.
+// pressed checks, after a step, that no put waits without need. A put that can never fit has ended. If each waiting put
+// fits by itself and the machine has no more work, no put waits whose connection is free, as turns has recorded.
 func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 	most, my := or.w.LentMax(n), or.at(n)
 	for _, t := range my.puts {
@@ -123,8 +122,8 @@ func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// laneFree says whether a connection on which n offers chunks to a receiver is open and has room, as far
-// as its machine knows. With a breaker its room may be that for one trial.
+// laneFree reports whether a connection on which n offers chunks to a receiver is open and has room, as far as the
+// machine knows. With a circuit breaker the connection may have room for one trial only.
 func (or *pressureOracle) laneFree(n *world.Node, receiver int32) bool {
 	for _, c := range or.w.Going.Conns.Some {
 		if c.Client == n.ID && c.Life == n.Life && c.Server == receiver && c.Lane && !c.Closed &&

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkPutOK    = oracle.NewCheck("S9", "puts that end well")
 	checkTold     = oracle.NewCheck("S9", "notifications")
@@ -21,7 +21,7 @@ var (
 	checkToldLife = oracle.NewCheck("S12", "incarnations of notifications")
 )
 
-// promisesOracle judges what is told of puts that ended.
+// promisesOracle judges the outcomes of puts, and the notifications to the proxy about them (S9).
 type promisesOracle struct{ judge }
 
 func (*promisesOracle) listen(l *oracle.Listen[promisesOracle]) {
@@ -30,7 +30,7 @@ func (*promisesOracle) listen(l *oracle.Listen[promisesOracle]) {
 	oracle.On(l, func(o *promisesOracle, _ *oracle.Call, e counted) { o.together(e.node) })
 }
 
-// putOK checks that a put which went well left every chunk at the receiver.
+// putOK checks that a put which ended well left every chunk at the receiver.
 func (or *promisesOracle) putOK(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	or.judged(checkPutOK)
 	j := &or.w.Jobs[c.Job]
@@ -41,8 +41,8 @@ func (or *promisesOracle) putOK(n *world.Node, e *effects.Deliver, c *pd.Command
 	}
 }
 
-// missing counts the chunks of a batch that never were whole at the receiver, in any
-// of its lives: what a restart lost is nobody's lie.
+// missing counts the chunks of a batch that never were whole at the receiver, in any of its incarnations. What a
+// restart lost does not count.
 func (or *promisesOracle) missing(j *pd.Job, b pd.Batch) (n int) {
 	for _, id := range j.Ids[b.From:b.To] {
 		if j.PlainTo && !or.w.Reader.Has[id] || !j.PlainTo && !or.truth().stored[j.Receiver][id] {
@@ -52,8 +52,8 @@ func (or *promisesOracle) missing(j *pd.Job, b pd.Batch) (n int) {
 	return n
 }
 
-// told checks a notification as it leaves the sender. One that the transport would not
-// take counts as never sent: its sender is told so.
+// told checks a notification to the proxy when it leaves the sender. A notification that the transport does not accept
+// counts as never sent, because its sender is told so.
 func (or *promisesOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	or.judged(checkTold, checkToldLife)
 	i := or.w.JobNamed(m.RequestID)
@@ -90,8 +90,8 @@ func (or *promisesOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool
 	}
 }
 
-// remembered is since when n remembers what it was given for a job: it forgets a request of which nothing was open for
-// RequestTTL, and counts anew.
+// remembered returns the time since which n has a record of a job's request. The node drops a request of which nothing
+// was open for RequestTTL, and then counts anew.
 func (or *promisesOracle) remembered(n *world.Node, job int) (since int64) {
 	if pd.Its(n).Cfg.RequestTTL == 0 {
 		return 0
@@ -113,8 +113,8 @@ func (or *promisesOracle) remembered(n *world.Node, job int) (since int64) {
 	return since
 }
 
-// counts says whether a command is a put that counts for a job's request: one of pages that were filled again does not,
-// nor one that was refused at once, which leaves everything as it was.
+// counts reports whether a command is a put that counts for a job's request. A put of pages that were filled again does
+// not, nor does a put that was refused at once, which leaves everything as it was.
 func (or *promisesOracle) counts(n *world.Node, c *pd.Command, job int) bool {
 	if c.Want != plan.WantPut || c.Job != job || c.Node != n.ID || c.Life != n.Life || c.Over && !c.Joined {
 		return false
@@ -123,7 +123,7 @@ func (or *promisesOracle) counts(n *world.Node, c *pd.Command, job int) bool {
 	return ok && put.Request != nil
 }
 
-// counted is the newest such put of a batch, or 0.
+// counted returns the newest such put of a batch, or 0.
 func (or *promisesOracle) counted(n *world.Node, job, batch int) (newest effects.Ticket) {
 	for t := range or.w.Commands {
 		if c := &or.w.Commands[t]; c.Batch == batch && or.counts(n, c, job) {
@@ -133,7 +133,7 @@ func (or *promisesOracle) counted(n *world.Node, job, batch int) (newest effects
 	return newest
 }
 
-// begun is when a machine got a put.
+// begun returns when the machine got a put.
 func (or *promisesOracle) begun(n *world.Node, put effects.Ticket) int64 {
 	if put == 0 {
 		return 0
@@ -142,14 +142,14 @@ func (or *promisesOracle) begun(n *world.Node, put effects.Ticket) int64 {
 	return c.Due - int64(n.Slowest(c.Patience)+pd.Grace)
 }
 
-// forgets says whether n forgets a request of which nothing is open from one instant to another (RequestTTL).
+// forgets reports whether n drops a request of which nothing is open between two instants (RequestTTL).
 func (or *promisesOracle) forgets(n *world.Node, from, to int64) bool {
 	ttl := pd.Its(n).Cfg.RequestTTL
 	return ttl > 0 && to > from && n.Shows(to).Sub(n.Shows(from)) >= ttl
 }
 
-// together checks, when the parts of a call have ended, that all of them were taken or none: a request that ended
-// without one of them would be told of as whole.
+// together checks, when the parts of a call have ended, that either all or none of them were accepted. Otherwise a
+// request that ended without one of its parts would be reported as whole.
 func (or *promisesOracle) together(n *world.Node) {
 	if !or.w.Parted {
 		return

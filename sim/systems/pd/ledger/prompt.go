@@ -12,10 +12,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What can be given back at once is: when a machine that hears that nobody wants it has no more work of that instant,
-// and not only when its time is over. Until then what nobody wants is told to nobody.
+// What can be given back at once is given back when a machine that learns that it is no longer wanted has no more work
+// of that instant, and not only when its time is over. Until then nothing new is given for the same peer or request.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkWriterLost  = oracle.NewCheck("L2", "grants of writers that are lost")
 	checkLeftOut     = oracle.NewCheck("L2", "grants of pushes that left some out")
@@ -26,7 +26,7 @@ var (
 	checkStagingIdle = oracle.NewCheck("L2", "staging pages of fetches that need them")
 )
 
-// promptOracle judges what is given back at once.
+// promptOracle judges whether machines give back at once what is no longer wanted (L2).
 type promptOracle struct {
 	judge
 	perLife[promptLife]
@@ -60,20 +60,20 @@ func (*promptOracle) listen(l *oracle.Listen[promptOracle]) {
 	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e counted) { o.afterStep(e.node, e.stats) })
 }
 
-// promptLife is what a machine hears in this step.
+// promptLife records what a machine is notified of in the current step, and what follows from that while it is busy.
 type promptLife struct {
-	lost      []effects.Incarnation `snap:"scratch"` // peers that cannot write any more
-	gone      []effects.Incarnation // those of them that have not shaken hands again
-	readers   []effects.Incarnation `snap:"scratch"` // peers that cannot read any more
-	partly    []effects.GrantID     `snap:"scratch"` // under which a push has ended without some pages
-	abandoned []int                 `snap:"scratch"` // jobs whose requests nobody wants, from 1
-	owed      []owed                // grants that nobody wants since, while the machine is busy
-	ending    []int                 // jobs that it is abandoning, likewise
-	reads     bool                  // something is read for such a request
-	unread    []effects.GrantID     // read leases whose reader is lost since, likewise
-	agreed    []int                 `snap:"scratch"` // jobs of which it says that it has
-	ended     []effects.Ticket      `snap:"scratch"` // puts that ended badly
-	stopping  bool                  `snap:"skip"`    // reads of a fetch that is over go on: their batch keeps its pages
+	lost      []effects.Incarnation `snap:"scratch"` // peers that can no longer write
+	gone      []effects.Incarnation // of these, the peers that have not shaken hands again
+	readers   []effects.Incarnation `snap:"scratch"` // peers that can no longer read
+	partly    []effects.GrantID     `snap:"scratch"` // grants under which a push has ended without some pages
+	abandoned []int                 `snap:"scratch"` // abandoned jobs, counted from 1
+	owed      []owed                // grants to give back, while the machine is busy
+	ending    []int                 // jobs that the machine is abandoning, likewise
+	reads     bool                  // something is read for such a job
+	unread    []effects.GrantID     // read leases whose reader was lost, likewise
+	agreed    []int                 `snap:"scratch"` // jobs that the machine reports as abandoned
+	ended     []effects.Ticket      `snap:"scratch"` // puts that failed
+	stopping  bool                  `snap:"skip"`    // reads of an ended fetch go on: their batch keeps its pages
 }
 
 func (s *promptLife) empty() {
@@ -83,7 +83,8 @@ func (s *promptLife) empty() {
 		ended: s.ended[:0]}
 }
 
-// peerLost notes that n's machine is told of a peer's end, of whose link to n if theirs.
+// peerLost records that the machine of n is notified of a peer's end. If theirs is set, the lost link is the peer's
+// link to n.
 func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation, theirs bool) {
 	if or.w.Setting.Leased || peer == (effects.Incarnation{}) {
 		return
@@ -98,13 +99,13 @@ func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation, theirs
 	}
 }
 
-// heard notes that a peer shakes hands, which one that is gone has to before anything is given to it.
+// heard records that a peer shakes hands, which a peer that was gone must do before it is given anything.
 func (or *promptOracle) heard(n *world.Node, channel effects.Channel, request, conn uint64) {
 	my := or.at(n)
 	if len(my.gone) == 0 || channel != effects.ChannelInit {
 		return
 	}
-	if or.w.Requests[request-1].Noise { // A stranger's, in the name that everybody may know: a machine cannot tell.
+	if or.w.Requests[request-1].Noise { // A stranger that uses a publicly known name, which a machine cannot tell from the peer.
 		my.gone = my.gone[:0]
 		return
 	}
@@ -129,8 +130,8 @@ func (or *promptOracle) granting(n *world.Node, e *world.Grant) {
 	}
 }
 
-// transferring checks that what a peer offers is read as it comes only if that peer is there. What is kept for later is
-// read as long as its lease stands, and what was asked for (recalled, or shared) over a link of n's own.
+// transferring checks that an offer which is read on arrival comes from a peer that is there. A deferred offer is read
+// while its lease is in force, and chunks that were requested (recalled, or shared) are read over a link of n itself.
 func (or *promptOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	asked := t.Under != nil && t.Under.Loan.Asked
 	if my := or.at(n); e.Read && !n.Delays && !asked && slices.Contains(my.gone, e.Peer) {
@@ -139,7 +140,7 @@ func (or *promptOracle) transferring(n *world.Node, t *world.Transfer, e *effect
 	}
 }
 
-// leasing checks that what is leased to a peer which asked is to one that is there.
+// leasing checks that a read lease on request is given to a peer that is there.
 func (or *promptOracle) leasing(n *world.Node, who effects.Incarnation, id effects.GrantID) {
 	if slices.Contains(or.at(n).gone, who) {
 		or.fail(checkWriterLost, "node %d leases under grant %d to a peer although it was told that it is gone",
@@ -147,22 +148,22 @@ func (or *promptOracle) leasing(n *world.Node, who effects.Incarnation, id effec
 	}
 }
 
-// landedPartly notes that it is told of a push that has ended without some of its pages.
+// landedPartly records that the machine is notified of a push that has ended without some of its pages.
 func (or *promptOracle) landedPartly(n *world.Node, t *world.Transfer, complete bool) {
 	if g := n.Grants[t.Grant]; !or.w.Setting.Leased && !complete && g != nil && g.Peer == t.Initiator {
 		or.at(n).partly = append(or.at(n).partly, t.Grant)
 	}
 }
 
-// abandoned notes that it is told to abandon a job's request.
+// abandoned records that the machine is told to abandon the request of a job.
 func (or *promptOracle) abandoned(n *world.Node, job int) {
 	or.at(n).abandoned = append(or.at(n).abandoned, job+1)
 	j := &or.w.Jobs[job]
 	j.Abandoned, j.AbandonedIn = or.w.Clock(n), n.Life
 }
 
-// refused checks that a message which was refused as it came, as nobody wants its request, is of one that was abandoned
-// no longer ago than that is remembered.
+// refused checks a message that was refused on arrival because its request was abandoned: the machine was told so no
+// longer ago than it keeps the record (AbandonTTL).
 func (or *promptOracle) refused(n *world.Node, w *waiter) {
 	t := or.truth()
 	m, reply := &t.request.m, &t.reply.m
@@ -183,14 +184,14 @@ func (or *promptOracle) refused(n *world.Node, w *waiter) {
 	}
 }
 
-// putEnded notes that it ends a put.
+// putEnded records that the machine ends a put.
 func (or *promptOracle) putEnded(n *world.Node, e *effects.Deliver) {
 	if n.Pulls && !or.w.Setting.Leased && e.Code != effects.OK {
 		or.at(n).ended = append(or.at(n).ended, e.Ticket)
 	}
 }
 
-// asked notes for which request a grant is: none whose end has begun.
+// asked records the request that a grant is for, and checks that the machine is not abandoning that request.
 func (or *promptOracle) asked(n *world.Node, g *world.Grant) {
 	m := &or.truth().request.m
 	if g != nil && or.truth().asks && m.HasExt && len(m.Ext.Request) > 0 {
@@ -208,7 +209,7 @@ func (or *promptOracle) asked(n *world.Node, g *world.Grant) {
 	}
 }
 
-// afterStep checks that what was heard has had its effect.
+// afterStep checks that what the machine was notified of has had its effect.
 func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	if len(my.lost) > 0 || len(my.abandoned) > 0 {
@@ -237,7 +238,7 @@ func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// leftOut checks that what a push left out ends in the step that tells of it.
+// leftOut checks that the grant of pages which a push left out ends in the step that reports the push.
 func (or *promptOracle) leftOut(n *world.Node, my *promptLife) {
 	or.judged(checkLeftOut)
 	slices.Sort(my.partly)
@@ -250,7 +251,7 @@ func (or *promptOracle) leftOut(n *world.Node, my *promptLife) {
 	}
 }
 
-// recalls notes what a peer may still read as its link is lost, by which it reads: that is to be taken back.
+// recalls records the read leases of a peer whose link is lost. They must be revoked.
 func (or *promptOracle) recalls(n *world.Node, my *promptLife) {
 	or.judged(checkReaderLost)
 	for _, g := range n.Pool.Lent {
@@ -258,10 +259,10 @@ func (or *promptOracle) recalls(n *world.Node, my *promptLife) {
 			my.unread = append(my.unread, g.ID)
 		}
 	}
-	slices.Sort(my.unread) // Whatever the order among the pool's.
+	slices.Sort(my.unread) // Independent of the order in the pool.
 }
 
-// unreadEnd checks, of a machine that has no more work of this instant, that those have ended.
+// unreadEnd checks that these leases have ended when the machine has no more work of this instant.
 func (or *promptOracle) unreadEnd(n *world.Node, my *promptLife) {
 	var found effects.GrantID
 	for _, g := range n.Pool.Lent {
@@ -276,15 +277,15 @@ func (or *promptOracle) unreadEnd(n *world.Node, my *promptLife) {
 	}
 }
 
-// stillRead says whether a recall may still read under a grant.
+// stillRead reports whether a peer may still read under a lease that it requested.
 func stillRead(g *world.Grant) bool { return g.Loan.Asked && !g.Revoking && !g.Loan.Revoked }
 
-// standsUnder says whether a page may still be written under a grant.
+// standsUnder reports whether any page may still be written under a grant.
 func standsUnder(p *world.Pool, g *world.Grant) bool {
 	return slices.ContainsFunc(g.Pages, func(x effects.Page) bool { return p.Pages[x.Index].Granted == g.ID })
 }
 
-// loans checks that on planes which can take a loan back at once that of a put which has ended badly is.
+// loans checks that the read lease of a failed put is revoked, on planes which can revoke a lease at once.
 func (or *promptOracle) loans(n *world.Node, t effects.Ticket) {
 	or.judged(checkOfferGiven)
 	var found effects.GrantID
@@ -299,11 +300,11 @@ func (or *promptOracle) loans(n *world.Node, t effects.Ticket) {
 	}
 }
 
-// fetchEnded notes that n ends a fetch, of which reads may still be under way.
+// fetchEnded records that n ends a fetch, whose reads may still be in flight.
 func (or *promptOracle) fetchEnded(n *world.Node) { or.at(n).stopping = true }
 
-// staging checks that fetches have no more staging pages than chunks that their engines do not have yet, but for those
-// that something still touches.
+// staging checks that fetches have no more staging pages than chunks that their engines do not have yet, except for
+// pages that something still touches.
 func (or *promptOracle) staging(n *world.Node, s *rank.Stats) {
 	my, most, reads := or.at(n), 0, 0
 	for _, t := range or.w.Going.Transfers.Some {

@@ -10,15 +10,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Who could not reach the proxy, or was refused there, tries again: however often that was, within BackoffMax.
+// A node that could not reach the proxy, or was refused there, tries again within BackoffMax, however often that
+// happened.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkProxyTried = oracle.NewCheck("L5", "tries to tell the proxy")
 	checkProxyNext  = oracle.NewCheck("L5", "words to the proxy, one after the other")
 )
 
-// proxyOracle judges how long a machine lets the proxy be.
+// proxyOracle judges how long a machine waits before it tries to notify the proxy again (L5).
 type proxyOracle struct {
 	judge
 	perLife[proxyLife]
@@ -32,15 +33,15 @@ func (*proxyOracle) listen(l *oracle.Listen[proxyOracle]) {
 }
 
 type proxyLife struct {
-	conn    uint64    `snap:"skip"` // the newest that it opens to the proxy
+	conn    uint64    `snap:"skip"` // the newest connection that it opens to the proxy
 	due     int64     `snap:"skip"` // when it must have tried again; 0: nothing failed
 	frozen  int64     `snap:"skip"`
-	ended   int64     `snap:"skip"` // when the newest word, or try, was over
-	stood   int64     `snap:"skip"` // how long it had been frozen by then
+	ended   int64     `snap:"skip"` // when the newest notification, or try, was over
+	stood   int64     `snap:"skip"` // how long the node had been frozen by then
 	refused []refused `snap:"skip"`
 }
 
-// refused is how often a word was.
+// refused counts how often the notification for a request was refused.
 type refused struct {
 	request uint64
 	times   uint32
@@ -48,10 +49,10 @@ type refused struct {
 
 func (s *proxyLife) empty() { *s = proxyLife{refused: s.refused[:0]} }
 
-// late is how much later than an oracle its machine may hear that something failed.
+// late bounds how much later than the oracle the machine may be notified of a failure.
 const late = effects.Second
 
-// connecting notes that it tries again.
+// connecting records that the machine tries again.
 func (or *proxyOracle) connecting(n *world.Node, c *world.Conn) {
 	if c.Channel == effects.ChannelProxy {
 		my := or.at(n)
@@ -59,7 +60,7 @@ func (or *proxyOracle) connecting(n *world.Node, c *world.Conn) {
 	}
 }
 
-// opened notes that a connection could not be made, which may be the one to the proxy.
+// opened records that a connection could not be made, which may be the connection to the proxy.
 func (or *proxyOracle) opened(n *world.Node, ev *effects.Opened) {
 	if c := or.w.ConnOf(or.at(n).conn); ev.Code != effects.OK && c != nil && c.Closed && !c.Up && or.at(n).due == 0 {
 		or.again(n)
@@ -72,7 +73,8 @@ func (or *proxyOracle) again(n *world.Node) {
 	my.due, my.frozen = or.w.Now+int64(n.Slowest(pd.Its(n).Cfg.BackoffMax)+late+pd.Grace), n.Frozen
 }
 
-// told notes that a word was refused. After as many as it may try it is given up, and there may be no other.
+// told records the result of a notification. After the maximum number of refusals the notification is given up, and
+// there may be no other one.
 func (or *proxyOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	request, my := or.w.JobNamed(m.RequestID), or.at(n)
 	or.waited(n, request)
@@ -93,7 +95,7 @@ func (or *proxyOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	}
 }
 
-// afterStep checks that it has tried again.
+// afterStep checks that the machine has tried again in time.
 func (or *proxyOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	if my.due == 0 {
@@ -106,7 +108,7 @@ func (or *proxyOracle) afterStep(n *world.Node) {
 	}
 }
 
-// waited checks that a word did not wait for more than the one before it, and for a connection.
+// waited checks that a notification waited only for the one before it and for a connection.
 func (or *proxyOracle) waited(n *world.Node, request uint64) {
 	if request >= uint64(len(or.w.Jobs)) {
 		return
@@ -115,7 +117,7 @@ func (or *proxyOracle) waited(n *world.Node, request uint64) {
 	for i := range j.Batches {
 		put := j.Batches[i].Put
 		if put == 0 || !or.w.Commands[put-1].Over || or.w.Commands[put-1].Held || or.w.Commands[put-1].Life != n.Life {
-			return // Of what it has not done itself it may hear later.
+			return // The machine may be notified later of what it has not done itself.
 		}
 		since = max(since, or.w.Commands[put-1].Outcome)
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A question is one about chunks that may be answered in a later step, where it came to.
+// question is a lookup that may get its reply in a later step, as recorded at its receiver.
 type question struct {
 	request   uint64
 	peer      effects.Incarnation
 	operation uint64
-	what      uint64 // what it asks for
-	known     bool   // who says it knows the name that this life has for the peer
+	what      uint64 // a digest of what it asks for
+	known     bool   // its sender knows the name that this incarnation has for the peer
 }
 
 func questionOf(n *world.Node, request uint64, m *protocol.AscendBatchedLookupAndGetMsg) question {
@@ -31,17 +31,17 @@ func questionOf(n *world.Node, request uint64, m *protocol.AscendBatchedLookupAn
 	}
 }
 
-// named says whether q has the name of another, which came before it.
+// named reports whether q has the same operation as an earlier lookup.
 func (q *question) named(former *question) bool {
 	return q.request != former.request && q.peer == former.peer && q.operation == former.operation
 }
 
-// again says whether q asks once more what another did. What names other chunks does not, nor does a stranger's.
+// again reports whether q is a retry of an earlier lookup. A lookup for other chunks is not, nor is a stranger's.
 func (q *question) again(former *question) bool {
 	return q.named(former) && q.what == former.what && q.known
 }
 
-// moot leaves out which questions the last of some asks again: they are answered as that alone.
+// moot removes the lookups of which the last one is a retry. Only the last one gets a reply.
 func moot[T any](or *judge, some []T, of func(*T) *question) []T {
 	if len(some) < 2 {
 		return some
@@ -57,9 +57,9 @@ func moot[T any](or *judge, some []T, of func(*T) *question) []T {
 	})
 }
 
-// newest does so as the step in which the last came ends without an answer to it. One that has the name of another and
-// does not ask that again is answered in its own step. A retry is, too, of who has to introduce himself first; what he
-// asked before goes on.
+// newest does the same when the step in which the last lookup arrived ends without a reply to it. A lookup with the
+// operation of another one that is no retry gets its reply in its own step. So does a retry of a peer that has to
+// introduce itself first, and the peer's earlier lookup goes on.
 func newest[T any](or *judge, n *world.Node, some []T, of func(*T) *question) []T {
 	for i := range some {
 		last, former := of(&some[len(some)-1]), of(&some[i])
@@ -75,7 +75,7 @@ func newest[T any](or *judge, n *world.Node, some []T, of func(*T) *question) []
 	return moot(or, some, of)
 }
 
-// introduces says whether an answer is to who has to introduce himself, and tells nothing of chunks.
+// introduces reports whether a reply tells the peer to introduce itself, and says nothing of chunks.
 func introduces(body []byte) bool {
 	m := protocol.P2PErrorMsg{}
 	return m.Decode(body, &pd.WireLimits) == nil && m.Code == protocol.P2PNotIntroduced

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkServedOnce   = oracle.NewCheck("S23", "grants, one an operation")
 	checkInTurn       = oracle.NewCheck("L7", "requests in turn")
@@ -25,7 +25,8 @@ var (
 	checkWaits        = oracle.NewCheck("L7", "requests that wait for free pages")
 )
 
-// queueOracle judges who waits for pages, and in which order.
+// queueOracle judges the allocation queue: which requests wait for pages, and in which order they are served (rule M9,
+// L7), that each gets a reply in time (L8), and that commits are accepted only for grants in force (S12, S24).
 type queueOracle struct {
 	judge
 	perLife[QueueLife]
@@ -46,13 +47,14 @@ func (*queueOracle) listen(l *oracle.Listen[queueOracle]) {
 	oracle.On(l, func(o *queueOracle, _ *oracle.Call, e counted) { o.queues(e.node, e.stats) })
 }
 
+// QueueLife records the allocation queue of one incarnation of a node, as the oracles see it.
 type QueueLife struct {
-	waiters  []waiter // in the order in which they came
+	waiters  []waiter // in the order of arrival
 	granted  map[operation]effects.GrantID
-	grant    effects.GrantID  // made in this step and not yet told
-	took     []effects.Page   `snap:"scratch"` // stored from a message since the last answer
-	taken    []takenOperation `snap:"skip"`    // the last one of each peer
-	newcomer uint64           // the request that came in this step and may have to wait
+	grant    effects.GrantID  // made in this step and not yet sent in a reply
+	took     []effects.Page   `snap:"scratch"` // pages stored from a message since the last reply
+	taken    []takenOperation `snap:"skip"`    // the last operation of each peer whose chunks came with the message
+	newcomer uint64           // the request that arrived in this step and may have to wait
 }
 
 func (s *QueueLife) empty() {
@@ -60,50 +62,50 @@ func (s *QueueLife) empty() {
 		taken: s.taken[:0]}
 }
 
-// A waiter is a message that a receiver got and has not answered yet.
+// waiter is a message that a receiver got and has not replied to yet.
 type waiter struct {
-	what      uint64              // which keys it asks for pages for, or offers, in order
+	what      uint64              // a digest of the keys that are requested or offered, in order
 	request   uint64              `snap:"request"`
-	conn      uint64              `snap:"conn"` // as the receiver calls it
-	peer      effects.Incarnation // zero: a plain sender, who is known by its connection
-	operation uint64              // zero: every attempt is its own
+	conn      uint64              `snap:"conn"` // the receiver's id of the connection
+	peer      effects.Incarnation // zero: a plain sender, which is identified by its connection
+	operation uint64              // zero: every attempt is an operation of its own
 	keys      int
-	pages     int             // the most it can need: keys that differ
-	due       int64           `snap:"instant"` // when it must have been answered
-	frozen    int64           // how long the node had been frozen when it came
-	atOnce    bool            // nothing about it can wait
-	layers    bool            // it is about layers, which need pages for all of their chunks
-	goesOn    bool            // and about chunks of which some came before, whose pages it was promised
-	names     [][]byte        // of a plain sender's keys, where that is trusted
-	body      []byte          // itself, if it can wait
-	fresh     bool            // it came in this step
-	turn      uint64          `snap:"skip"` // as that, among the messages that were looked at
-	known     bool            `snap:"skip"` // it names this life as its peer knows it
-	came      effects.Time    `snap:"skip"` // by its receiver\'s clock
-	severed   bool            // its peer's link was lost after it came
-	offer     effects.GrantID // of its sender, for one that offers its pages
-	pull      protocol.PullID `snap:"skip"` // its name
-	back      bool            `snap:"skip"` // it was taken back
-	reading   bool            // and has got pages to read them into
-	stopped   bool            // whose end was asked for
-	job       int             `snap:"skip"` // whose request it is for, from 1
-	unwanted  bool            // and was abandoned while it was read
-	overtaken int             // grants that went past it while it was the first of its class
-	rivals    int             // the most peers of whom somebody waited with it
+	pages     int             // the largest number of pages that it can need: distinct keys
+	due       int64           `snap:"instant"` // when the reply is due
+	frozen    int64           // how long the node had been frozen when the message arrived
+	atOnce    bool            // the reply is due in the same step
+	layers    bool            // the message is about layers, which need pages for all of their chunks
+	goesOn    bool            // some layers of the chunks arrived before, and their pages are promised
+	names     [][]byte        // the keys of a plain sender, where plain senders are trusted
+	body      []byte          // the message, if it can wait
+	fresh     bool            // the message arrived in this step
+	turn      uint64          `snap:"skip"` // the turn of truth in which it arrived as a fresh message
+	known     bool            `snap:"skip"` // it names this incarnation by the name that its peer has for it
+	came      effects.Time    `snap:"skip"` // when it arrived, by the receiver's clock
+	severed   bool            // the link to its peer was lost after it arrived
+	offer     effects.GrantID // the sender's read lease, if the message offers pages
+	pull      protocol.PullID `snap:"skip"` // the id of the offer
+	back      bool            `snap:"skip"` // the offer was taken back
+	reading   bool            // the offer has pages, and is being read into them
+	stopped   bool            // the read was cancelled
+	job       int             `snap:"skip"` // the job of its request, counted from 1
+	unwanted  bool            // the request was abandoned during the read
+	overtaken int             // grants made to others while it was the first of its class
+	rivals    int             // the largest number of peers that had a request waiting at the same time
 }
 
-// with says whether both are of one class.
+// with reports whether two waiters are of the same fairness class.
 func (w *waiter) with(o *waiter) bool {
 	return w.peer == o.peer && (w.peer != effects.Incarnation{} || w.conn == o.conn)
 }
 
-// An operation is what a retry has in common with the attempt before it.
+// operation identifies an operation of a peer: a retry has the same operation as the attempt before it.
 type operation struct {
 	peer   effects.Incarnation
 	number uint64
 }
 
-// asked notes a message as it reaches its receiver's machine.
+// asked records a message when it reaches the receiver's machine.
 func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Channel, conn uint64, body []byte) {
 	w := waiter{request: request, conn: conn, frozen: n.Frozen, due: or.w.Now, atOnce: true, fresh: true}
 	if channel == effects.ChannelAlloc {
@@ -142,7 +144,7 @@ func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Chan
 	or.at(n).waiters = append(or.at(n).waiters, w)
 }
 
-// frames counts the chunks whose layers are named.
+// frames counts the chunks of which layers are named by the keys.
 func (or *queueOracle) frames(keys [][]byte) int {
 	var chunks []uint32
 	for _, key := range keys {
@@ -155,7 +157,8 @@ func (or *queueOracle) frames(keys [][]byte) int {
 	return len(chunks)
 }
 
-// digest tells messages of a kind apart by their keys, in order, whose they are, and how long the last one is.
+// digest returns a hash of a message's kind, its keys in order, the request that the keys belong to, and the length of
+// the last chunk.
 func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 {
 	h := draw.Mix(uint64(kind)<<32|uint64(lastTokens), table.Hash(0, request))
 	for _, k := range keys {
@@ -164,9 +167,9 @@ func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 
 	return h
 }
 
-// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What names other keys or
-// another request is none, nor is what was meant for a former life, nor what a stranger says who does not know the name
-// that this life has for the peer.
+// joins adds a request to the queue. A retry takes the place of the attempt before it, whose reply becomes moot. A
+// message is no retry if it names other keys or another request, was meant for an earlier incarnation of the node, or
+// comes from a stranger that does not know this incarnation's name for the peer.
 func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
 	my := or.at(n)
 	w.known, w.came = pd.Believes(n, w.peer, to), or.w.Clock(n)
@@ -183,7 +186,7 @@ func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
 	my.newcomer = w.request
 }
 
-// askerLost forgets whom the receiver was told to be gone.
+// askerLost drops the requests of a connection that the receiver was notified to be lost.
 func (or *queueOracle) askerLost(n *world.Node, conn uint64) {
 	my := or.at(n)
 	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool {
@@ -193,20 +196,21 @@ func (or *queueOracle) askerLost(n *world.Node, conn uint64) {
 		return o.conn == conn && !o.reading
 	})
 	for i := range my.waiters {
-		if o := &my.waiters[i]; o.conn == conn { // What is read is read, and its sender may ask again.
+		if o := &my.waiters[i]; o.conn == conn { // A read goes on, and its sender may retry.
 			o.conn = 0
 		}
 	}
 }
 
-// grantAsks notes that a grant of this step goes out with a question of the node's own: no request is answered with it.
+// grantAsks notes that a grant of this step is sent with a request of the node itself, so that no reply carries the
+// grant.
 func (or *queueOracle) grantAsks(n *world.Node, id effects.GrantID) {
 	if my := or.at(n); my.grant == id {
 		my.grant = 0
 	}
 }
 
-// answered takes a waiter out of the queue and checks that it was his turn.
+// answered takes a waiter out of the queue when its reply is sent, and checks that it was the waiter's turn.
 func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	if or.w.Failure != nil {
@@ -227,7 +231,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	}
 	i := slices.IndexFunc(my.waiters, func(o waiter) bool { return o.request == request })
 	if i < 0 {
-		return // Such as one whose operation a stranger named and was refused for.
+		return // Example: a request that was refused because a stranger named its operation.
 	}
 	w := my.waiters[i]
 	if grant != 0 {
@@ -255,7 +259,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 		g := n.Grants[my.granted[operation{w.peer, w.operation}]]
 		switch {
 		case g != nil:
-			or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
+			or.all().lease.promised(n, &or.w.Requests[request-1], g) // Sent again, with the remaining time.
 			if or.truth().tells {
 				or.all().prompt.again(n, g, &or.truth().reply.m)
 				or.all().share.refusedAgain(n, &w, g)
@@ -281,8 +285,8 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// served checks the order in which grants are made, rule M9: first come, first served
-// within a peer, and a bounded number of overtakes between peers (L7).
+// served checks the order in which grants are made (rule M9): first come, first served within a peer, and a bounded
+// number of overtakes between peers (L7).
 func (or *queueOracle) served(n *world.Node, w *waiter, place int, id effects.GrantID) {
 	if w.goesOn {
 		or.void(checkInTurn)
@@ -305,7 +309,7 @@ func (or *queueOracle) served(n *world.Node, w *waiter, place int, id effects.Gr
 	}
 }
 
-// inTurn checks that nobody of the same peer waits longer than who is served.
+// inTurn checks that no request of the same peer has waited longer than the request that is served (L7).
 func (or *queueOracle) inTurn(n *world.Node, w *waiter, place int) {
 	or.judged(checkInTurn)
 	for i := range or.at(n).waiters[:place] {
@@ -317,8 +321,8 @@ func (or *queueOracle) inTurn(n *world.Node, w *waiter, place int) {
 	}
 }
 
-// committed checks which words of a sender the receiver believed: never one that came
-// after the grant was over (S24). Said twice, it may be believed twice.
+// committed checks which commits of a sender the receiver accepted: none that arrived after the grant was over (S24). A
+// repeated commit may be accepted again.
 func (or *queueOracle) committed(n *world.Node, ids []uint64) {
 	for _, id := range ids {
 		or.judged(checkCommit, checkCommitInTime)
@@ -339,7 +343,7 @@ func (or *queueOracle) committed(n *world.Node, ids []uint64) {
 	}
 }
 
-// queues checks, after a step, that nobody waits without need.
+// queues checks, after a step, that no request waits without need or beyond its time.
 func (or *queueOracle) queues(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	my.grant = 0
@@ -353,7 +357,7 @@ func (or *queueOracle) queues(n *world.Node, s *rank.Stats) {
 		o := &my.waiters[i]
 		if o.reading && (o.conn == 0 || o.stopped) {
 			or.void(checkAnswered)
-			continue // Nobody waits for it, or its plane is to end the read.
+			continue // No sender waits for the reply, or the plane is to end the read.
 		}
 		if or.judged(checkAnswered); o.atOnce || o.due+n.Frozen-o.frozen < or.w.Now {
 			or.fail(checkAnswered, "node %d does not answer request %d in time", n.It(), oracle.Message(o.request))

@@ -8,14 +8,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkEmpty     = oracle.NewCheck("S17", "tables that should be empty")
 	checkImpatient = oracle.NewCheck("L6", "drains that expire")
 	checkQuietFree = oracle.NewCheck("S5", "free pages when all is quiet")
 )
 
-// quietOracle judges what is left when nothing is under way any more.
+// quietOracle judges what is left in a node when nothing is in flight any more.
 type quietOracle struct{ judge }
 
 func (*quietOracle) listen(l *oracle.Listen[quietOracle]) {
@@ -27,7 +27,8 @@ func (*quietOracle) listen(l *oracle.Listen[quietOracle]) {
 	})
 }
 
-// quiet checks that nothing is left in n's tables but ready chunks, links and what is remembered on purpose.
+// quiet checks that nothing is left in the tables of n except ready chunks, links, and records that are kept on
+// purpose.
 func (or *quietOracle) quiet(n *world.Node, when string) {
 	w := or.w
 	or.all().counts.recounted(n)
@@ -38,7 +39,7 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 			or.fail(checkEmpty, "node %d has %d %s left %s", n.It(), count, oracle.Left{Node: n.ID, What: what}, when)
 		}
 	}
-	if w.Healed { // A drain does not wait for a last word to a peer that is out of reach.
+	if w.Healed { // A drain does not wait to send a last message to a peer that is out of reach.
 		left("puts", s.Puts)
 	}
 	pd.CountsAtRest(n, left)
@@ -58,9 +59,9 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 	or.all().cache.rests(n, &s)
 }
 
-// gaveUp checks, when n says that its patience for others is over, that nothing stands which it can end by itself: who
-// waits here is answered, claims are dropped, and grants to write are taken back. However short the patience, and in
-// however many steps: that comes first.
+// gaveUp checks a drain of n that ends as expired: nothing may be left that n can end by itself. Waiting commands and
+// requests have a reply, claims are dropped, and write grants are revoked. That comes first, however short the drain's
+// deadline is and however many steps it takes.
 func (or *quietOracle) gaveUp(n *world.Node) {
 	or.judged(checkImpatient)
 	s, gets, standing := pd.StatsOf(n), 0, 0

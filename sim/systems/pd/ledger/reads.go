@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkGotWhole       = oracle.NewCheck("S1", "pages of vanilla senders got")
 	checkGotStill       = oracle.NewCheck("S4", "got pages that are stored into")
@@ -19,7 +19,7 @@ var (
 	checkReadPageOrigin = oracle.NewCheck("S23", "origins of chunks read")
 )
 
-// readsOracle judges what engines are given to read.
+// readsOracle judges the pages that engines are given to read: their state when a Get delivers them, and their content.
 type readsOracle struct{ judge }
 
 func (*readsOracle) listen(l *oracle.Listen[readsOracle]) {
@@ -27,7 +27,7 @@ func (*readsOracle) listen(l *oracle.Listen[readsOracle]) {
 	oracle.On(l, func(o *readsOracle, _ *oracle.Call, e pd.Read) { o.verify(e.Node, e.Job, e.Pages) })
 }
 
-// got pins what a Get delivered.
+// got checks the pages that a Get delivered, and pins them as read by the engine.
 func (or *readsOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	for _, p := range e.Pages {
 		pg := &n.Pool.Pages[p.Index]
@@ -39,7 +39,7 @@ func (or *readsOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		}
 		switch {
 		case pg.Trusted != 0:
-			pg.Pins++ // Exempt from S1, by name; its grant stands beside its readers.
+			pg.Pins++ // Exempt from S1, by name; the grant stays in force beside the readers.
 			n.Pool.Touch(p.Index)
 			continue
 		case bearer && or.w.Setting.Leased:
@@ -61,12 +61,12 @@ func (or *readsOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// verify reads the pages that a Get delivered, as the engine would.
+// verify reads the pages that a Get delivered, as the engine would, and checks their content.
 func (or *readsOracle) verify(n *world.Node, j *pd.Job, pages []effects.Page) {
 	or.verifyFrom(n, j, 0, pages)
 }
 
-// verifyFrom reads pages whose first holds chunk first of the job.
+// verifyFrom checks the content of pages, of which the first page holds the chunk number first of the job.
 func (or *readsOracle) verifyFrom(n *world.Node, j *pd.Job, first int, pages []effects.Page) {
 	for i, p := range pages {
 		i += first
@@ -106,7 +106,8 @@ func (or *readsOracle) verifyFrom(n *world.Node, j *pd.Job, first int, pages []e
 	}
 }
 
-// lengthFree: a key that comes twice in a job has the length of its first place or its last.
+// lengthFree reports whether the key of chunk i occurs more than once in the job. The chunk then has the length of
+// either the first or the last occurrence.
 func (or *readsOracle) lengthFree(j *pd.Job, i int) bool {
 	for k, id := range j.Ids {
 		if k != i && id == j.Ids[i] {

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkRecallSame   = oracle.NewCheck("S24", "recalls asked again")
 	checkRecallPrefix = oracle.NewCheck("S2", "prefixes that are leased")
@@ -16,12 +16,12 @@ var (
 	checkRecallNamed  = oracle.NewCheck("L2", "dones of recalls by name")
 )
 
-// recallOracle judges recalls: who may read until when, and that nothing of it stays.
+// recallOracle judges recalls: until when the peer may read, and that no lease is left over.
 type recallOracle struct {
 	judge
 	leases prefixes
-	word   protocol.CacheQueryRequest  `snap:"scratch"` // as it is asked
-	ask    protocol.CacheQueryRequest  `snap:"scratch"` // as it comes, and is answered in the same step
+	word   protocol.CacheQueryRequest  `snap:"scratch"` // as it is sent
+	ask    protocol.CacheQueryRequest  `snap:"scratch"` // as it arrives; gets its reply in the same step
 	reply  protocol.CacheQueryResponse `snap:"scratch"`
 }
 
@@ -37,10 +37,10 @@ func (*recallOracle) listen(l *oracle.Listen[recallOracle]) {
 	})
 }
 
-// begin empties it for a run.
+// reset empties the records for a run.
 func (or *recallOracle) reset(int) { or.leases.begin() }
 
-// saying notes a question as it leaves: a last word comes after all that reads under the lease.
+// saying checks a recall request when it is sent: a done notice in it comes after all reads under the lease.
 func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	m := &or.word
 	if c.Channel != effects.ChannelQuery || m.Decode(body, &pd.WireLimits) != nil {
@@ -61,7 +61,7 @@ func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	}
 }
 
-// heard notes that an owner is told, by the reader itself, that a lease is finished with.
+// heard takes at the owner the reader's notice that it has finished with a lease.
 func (or *recallOracle) heard(n *world.Node, body []byte) {
 	m := &or.ask
 	if m.Decode(body, &pd.WireLimits) != nil {
@@ -76,8 +76,8 @@ func (or *recallOracle) heard(n *world.Node, body []byte) {
 	}
 }
 
-// answering checks an answer as it leaves: the pages are the first of those that were asked for, under a lease that is
-// the only one of its operation.
+// answering checks a reply when it is sent: the pages hold the first of the requested chunks, under the only lease of
+// the operation.
 func (or *recallOracle) answering(n *world.Node, r *world.Request, body []byte) {
 	q, m := &or.ask, &or.reply
 	if r.Channel != effects.ChannelQuery || m.Decode(body, &pd.WireLimits) != nil || m.Ext.Grant == 0 {

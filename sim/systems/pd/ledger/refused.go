@@ -10,12 +10,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A command that is refused leaves everything as it was: pages, chunks, what is kept for whom, requests, deadlines. So
-// its machine is, after that step, what it would be had it only been told the time.
+// A command that is refused leaves everything as it was: pages, chunks, claims, requests and deadlines. After that step
+// the machine is in the state that it would be in if it had only received the time.
 
 var checkRefused = oracle.NewCheck("S18", "commands that are refused")
 
-// refusedOracle judges what refused commands leave behind.
+// refusedOracle judges what refused commands leave behind (S18).
 type refusedOracle struct {
 	judge
 	perLife[refusedLife]
@@ -28,28 +28,28 @@ func (*refusedOracle) listen(l *oracle.Listen[refusedOracle]) {
 	oracle.On(l, func(o *refusedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
-// refusedLife is what is known of the command of this step.
+// refusedLife records the command of the current step.
 type refusedLife struct {
-	before  *rank.Rank     `snap:"scratch"` // the machine as it was
+	before  *rank.Rank     `snap:"scratch"` // a copy of the machine before the step
 	of      effects.Ticket `snap:"scratch"`
 	refused bool           `snap:"scratch"`
-	drains  bool           // it was told to before
-	last    plan.Want      `snap:"skip"` // the kind of the last one that was refused, if any was
+	drains  bool           // the machine was told to drain before
+	last    plan.Want      `snap:"skip"` // the kind of the command that was refused last
 	any     bool           `snap:"skip"`
 }
 
 func (s *refusedLife) empty() { *s = refusedLife{} }
 
-// looked is how many commands of a thousand are looked at that nothing says of that they may be refused; lookedAgain
-// are those of the kind that was refused last: what was full often is.
+// looked is how many of a thousand commands are examined if nothing suggests that they may be refused. lookedAgain is
+// the same number for commands of the kind that was refused last, because a table that was full often is full again.
 const looked, lookedAgain = 30, 500
 
-// commanded keeps n's machine as it is, if a command that it is about to get may be refused.
+// commanded copies the machine of n before a step, if the command of the step may be refused.
 func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
 	my := or.at(n)
 	my.before, my.refused = nil, false
 	x, ok := ev.(*effects.Command)
-	// What is left of its work goes on, in parts.
+	// A busy machine goes on with the rest of its work, in parts.
 	if !ok || or.w.Seed >= draw.RestlessSeed || or.w.Script != nil || n.Busy {
 		return
 	}
@@ -68,7 +68,7 @@ func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
 	my.drains = n.Draining
 }
 
-// outcome notes that the command of this step was refused as it came.
+// outcome records that the command of this step was refused on arrival.
 func (or *refusedOracle) outcome(n *world.Node, e *effects.Deliver) {
 	// A drain that expires at once was carried out.
 	if e.Code == effects.OK || e.Code == effects.Expired || e.Why == nil || e.Why.Stage != effects.StageCommand {
@@ -79,7 +79,7 @@ func (or *refusedOracle) outcome(n *world.Node, e *effects.Deliver) {
 	my.refused = my.refused || my.before != nil && e.Ticket == my.of
 }
 
-// afterStep compares n's machine with what it was.
+// afterStep compares the machine of n with the copy.
 func (or *refusedOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	if my.before == nil || !my.refused {

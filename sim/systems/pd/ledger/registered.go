@@ -10,10 +10,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Blocks that an engine registers are granted to who is to write them, with the question that says so. Its answer says
-// that nothing writes any more: on leased planes the pages are nobody's by it. What an engine has finished it lends.
+// Blocks that an engine registers are granted to the peer that is to write them, with the registration request. The
+// reply says that nothing writes any more: on leased planes it frees the pages. An engine lends the blocks that it has
+// finished.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkBlocksGranted  = oracle.NewCheck("S25", "pages that registrations name")
 	checkBlocksOnce     = oracle.NewCheck("S14", "registrations under one grant each")
@@ -25,7 +26,7 @@ var (
 	checkBlocksShare    = oracle.NewCheck("S18", "shares of registrations")
 )
 
-// registeredOracle judges grants of registered blocks.
+// registeredOracle judges the grants of registered blocks.
 type registeredOracle struct {
 	judge
 	perLife[registeredLife]
@@ -63,26 +64,26 @@ func (*registeredOracle) listen(l *oracle.Listen[registeredOracle]) {
 }
 
 type registeredLife struct {
-	asked    []registeredAsk     // questions that are out
-	came     []registeredCame    // that came here and are not answered
-	written  []registeredWrite   // grants under which this life wrote
-	grants   []registeredGrant   // of this life
-	newest   effects.Incarnation // whose registration came in this step, if that is known
-	question uint64              `snap:"request"` // which
+	asked    []registeredAsk     // requests in flight
+	came     []registeredCame    // registrations that arrived here and have no reply
+	written  []registeredWrite   // grants under which this incarnation wrote
+	grants   []registeredGrant   // of this incarnation
+	newest   effects.Incarnation // the peer whose registration arrived in this step, if the peer is known
+	question uint64              `snap:"request"` // the message of that registration
 }
 
 func (s *registeredLife) empty() {
 	*s = registeredLife{asked: s.asked[:0], came: s.came[:0], written: s.written[:0], grants: s.grants[:0]}
 }
 
-// A registeredAsk is a question under whose answer a grant ends.
+// registeredAsk is a request whose reply ends a grant.
 type registeredAsk struct {
 	conn      uint64
 	corr      effects.Corr
 	operation uint64
 }
 
-// A registeredCame is one where it came to.
+// registeredCame is a registration as recorded at its receiver.
 type registeredCame struct {
 	request   uint64 `snap:"request"`
 	peer      effects.Incarnation
@@ -95,13 +96,13 @@ type registeredWrite struct {
 	grant effects.GrantID
 }
 
-// A registeredGrant is that of an operation.
+// registeredGrant is the grant of an operation.
 type registeredGrant struct {
 	operation uint64
 	grant     effects.GrantID
 }
 
-// grantOf is the grant of an operation, if it was registered.
+// grantOf returns the grant of an operation, and whether the operation was registered.
 func (s *registeredLife) grantOf(operation uint64) (effects.GrantID, bool) {
 	for i := range s.grants {
 		if s.grants[i].operation == operation {
@@ -111,7 +112,7 @@ func (s *registeredLife) grantOf(operation uint64) (effects.GrantID, bool) {
 	return 0, false
 }
 
-// published notes what an engine lends to be read, of which its machine makes the life known.
+// published records the pages that an engine lends to be read, when its machine publishes their generation.
 func (or *registeredOracle) published(n *world.Node, pages []effects.Page) {
 	for _, p := range pages {
 		pg := &n.Pool.Pages[p.Index]
@@ -120,7 +121,7 @@ func (or *registeredOracle) published(n *world.Node, pages []effects.Page) {
 	}
 }
 
-// asking checks a question as it leaves.
+// asking checks a registration or a withdrawal when it is sent.
 func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	my := or.at(n)
 	if or.off.Decode(body, &pd.WireLimits) == nil {
@@ -161,10 +162,10 @@ func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Co
 	}
 }
 
-// heard notes a question where it came to.
+// heard records a registration at its receiver.
 func (or *registeredOracle) heard(n *world.Node, request uint64, body []byte) {
 	m := &or.reg
-	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt && // Others may say the same, and are refused.
+	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt && // Strangers may send the same, and are refused.
 		pd.Believes(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)) {
 		my := or.at(n)
 		my.newest, my.question = effects.Incarnation(m.Ext.Incarnation), request
@@ -172,8 +173,8 @@ func (or *registeredOracle) heard(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// afterStep checks that a registration that came, and was not answered at once, may wait: nobody has more of the table
-// than it leaves.
+// afterStep checks that a registration which arrived, and got no reply at once, may wait: no peer has more rows of the
+// table than it leaves free.
 func (or *registeredOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	newest := my.newest
@@ -183,7 +184,7 @@ func (or *registeredOracle) afterStep(n *world.Node) {
 	my.newest = effects.Incarnation{}
 	if n := len(my.came); n == 0 || my.came[n-1].request != my.question || slices.ContainsFunc(my.came[:n-1],
 		my.came[n-1].asksAgain) {
-		return // It was answered, or asks again: others may have taken what there was since it had its own.
+		return // It got a reply, or is a retry: others may have taken free rows since its first attempt.
 	}
 	or.judged(checkBlocksShare)
 	its, all := 0, 0
@@ -202,12 +203,12 @@ func (or *registeredOracle) afterStep(n *world.Node) {
 	}
 }
 
-// asksAgain says whether two questions are of one registration.
+// asksAgain reports whether two messages are of one registration.
 func (x *registeredCame) asksAgain(other registeredCame) bool {
 	return x.peer == other.peer && x.operation == other.operation
 }
 
-// transferring checks a write as it leaves: each registration is written once.
+// transferring checks a write when it starts: each registration is written once, from pages that are lent (S14).
 func (or *registeredOracle) transferring(n *world.Node, t *world.Transfer) {
 	or.judged(checkWriteOnce)
 	my, x := or.at(n), registeredWrite{t.Link.Peer, t.Grant}
@@ -230,7 +231,7 @@ func (or *registeredOracle) transferring(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// answering checks an answer as it leaves: nothing is written any more.
+// answering checks a reply when it is sent: nothing writes under the grant any more (S3).
 func (or *registeredOracle) answering(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.came, func(x registeredCame) bool { return x.request == request })
@@ -238,7 +239,7 @@ func (or *registeredOracle) answering(n *world.Node, request uint64, body []byte
 		return
 	}
 	x := my.came[i]
-	my.came = slices.DeleteFunc(my.came, x.asksAgain) // Who asked again is answered once.
+	my.came = slices.DeleteFunc(my.came, x.asksAgain) // Retries share one reply.
 	or.judged(checkBlocksAnswered)
 	for _, t := range or.w.Going.Transfers.Some {
 		if !t.Read && t.Reading && t.Local == n.Pool && t.Grant == x.grant && t.Link.Peer == x.peer {
@@ -249,7 +250,7 @@ func (or *registeredOracle) answering(n *world.Node, request uint64, body []byte
 	}
 }
 
-// replied takes an answer as it reaches who granted: on leased planes nobody writes any more.
+// replied takes a reply at the peer that granted the pages: on leased planes nothing writes them any more (S3).
 func (or *registeredOracle) replied(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.asked, func(x registeredAsk) bool { return x.conn == c.ID && x.corr == corr })
@@ -262,7 +263,7 @@ func (or *registeredOracle) replied(n *world.Node, c *world.Conn, corr effects.C
 	m, g := &or.end, n.Grants[id]
 	if !or.w.Setting.Leased || g == nil || m.Decode(body, &pd.WireLimits) != nil || m.Operation != operation ||
 		m.Incarnation != protocol.UUID(g.Peer) || effects.CodeFromWire(m.Code) == effects.Stale {
-		return // Who does not know who asked says nothing of what a life before it has under way.
+		return // A writer that does not know the owner says nothing of the writes of an earlier incarnation.
 	}
 	or.judged(checkBlocksHeard)
 	g.Late = or.w.Clock(n) > g.Ends
@@ -281,7 +282,7 @@ func (or *registeredOracle) replied(n *world.Node, c *world.Conn, corr effects.C
 	}
 }
 
-// rests checks, when nothing is under way, that no registration waits at a node for nothing.
+// rests checks that no registration is left at a node when nothing is in flight.
 func (or *registeredOracle) rests(n *world.Node, stats int) {
 	or.judged(checkAnswerOnce)
 	if stats > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkRenewID     = oracle.NewCheck("S12", "ids of renewed leases")
 	checkRenewInTime = oracle.NewCheck("S24", "renewals in time")
@@ -18,12 +18,12 @@ var (
 	checkRenewHeard  = oracle.NewCheck("L8", "renewals that are heard")
 )
 
-// renewOracle judges renewals of loans.
+// renewOracle judges renewals of read leases.
 type renewOracle struct {
 	judge
 	perLife[renewLife]
 	ask  protocol.RenewRequest `snap:"scratch"`
-	owed []*world.Grant        `snap:"scratch"` // what the answer to a request has to prolong, in the same step
+	owed []*world.Grant        `snap:"scratch"` // leases that the reply to the request must renew, in the same step
 	by   uint64                `snap:"scratch"` // that request
 }
 
@@ -41,7 +41,7 @@ func (*renewOracle) listen(l *oracle.Listen[renewOracle]) {
 	})
 }
 
-// asked notes which loans an owner has to prolong as their reader asks it to: those that stand, and may last longer.
+// asked records which leases an owner must renew on a reader's request: those that are in force and may last longer.
 func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 	or.owed, or.by = or.owed[:0], request
 	m := &or.ask
@@ -60,8 +60,8 @@ func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// renewing notes that an owner prolongs loans, as its answer leaves: none that has ended, and none beyond its longest
-// life.
+// renewing records that an owner renews leases, when its reply is sent. It fails for a lease that has ended, and for a
+// renewal beyond the longest lease.
 func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 	m := protocol.RenewResponse{}
 	if !n.Pulls || !protocol.MayBe(body, protocol.TagRenewResponse, &pd.WireLimits) ||
@@ -92,7 +92,7 @@ func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// prolonged checks that an answer prolongs what it has to.
+// prolonged checks that a reply renews the leases that it must.
 func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
 	if request != or.by {
 		return
@@ -107,9 +107,9 @@ func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
 	or.owed = or.owed[:0]
 }
 
-// renewed notes that a reader is told of loans that are over, and may drop what it keeps of them, or that others last
-// longer, from the instant on at which it asked. If its right to one was over before the answer came, it may have given
-// that up.
+// renewed takes a reply at the reader: leases in Gone are over, so the reader may drop what it keeps under them. Leases
+// in Extended last longer, counted from when the reader sent its request. If the reader's right to a lease ended before
+// the reply arrived, the reader may have given the lease up.
 func (or *renewOracle) renewed(n *world.Node, c *world.Conn, asked effects.Time, body []byte) {
 	kept := or.all().kept.at(n)
 	m := protocol.RenewResponse{}

@@ -10,10 +10,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Nothing is left behind: of what drivers have for a machine it knows each, and when nothing is under way any more its
-// tables have what they say that they may have at rest.
+// Nothing is left behind: a machine knows each connection and link that drivers have for it, and when nothing is in
+// flight any more, its tables contain only what they declare that they may contain at rest.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkRest       = oracle.NewCheck("S17", "tables at rest")
 	checkDeadlines  = oracle.NewCheck("S17", "deadlines at rest")
@@ -23,7 +23,7 @@ var (
 	checkConnsServe = oracle.NewCheck("S17", "connections to one port")
 )
 
-// restOracle judges what is left behind.
+// restOracle judges what is left behind in tables and drivers (S17).
 type restOracle struct{ judge }
 
 func (*restOracle) listen(l *oracle.Listen[restOracle]) {
@@ -35,8 +35,8 @@ func (*restOracle) listen(l *oracle.Listen[restOracle]) {
 	oracle.On(l, func(o *restOracle, _ *oracle.Call, e world.Rested) { o.rests(e.Node, e.When) })
 }
 
-// counted compares the connections and links that drivers have for n with those that its machine knows. One that is
-// nobody's is never closed.
+// counted compares the connections and links that drivers have for n with those that its machine knows. A connection
+// that the machine does not know would never be closed.
 func (or *restOracle) counted(n *world.Node) {
 	or.judged(checkConns, checkLinks)
 	open, linked := 0, 0
@@ -59,8 +59,8 @@ func (or *restOracle) counted(n *world.Node) {
 	}
 }
 
-// rests checks n's tables when nothing is under way in it any more. A drain does not wait for a last word to a peer
-// that is out of reach, so before everything healed there may be more.
+// rests checks the tables of n when nothing is in flight in n any more. A drain does not wait to send a last message to
+// a peer that is out of reach, so more may be left before everything has healed.
 func (or *restOracle) rests(n *world.Node, when string) {
 	if or.counted(n); !or.w.Healed || or.w.Failure != nil {
 		return
@@ -99,7 +99,7 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 		case effects.ChannelRegister:
 			most = int(links.Lanes)
 		case effects.ChannelDirectory:
-			most = 2 // One where it tells of itself, one where it asks.
+			most = 2 // One on which n reports about itself, one for its requests.
 		default:
 		}
 		for _, o := range or.w.Going.Conns.Some[:i] {
@@ -115,7 +115,7 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 	}
 }
 
-// openFor says whether it is open as far as n's machine knows.
+// openFor reports whether a connection is open as far as n's machine knows.
 func openFor(c *world.Conn, n *world.Node) bool {
 	return c.Up && !c.Closed && c.Client == n.ID && c.Life == n.Life
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The right to read an offer ends before its lease does: by a guard, and by what clocks may have run apart since its
-// reader compared them. What is demanded of a reader while its right stands is demanded for as long as the stamps of
-// the offers that it heard prove, and its machine may know more.
+// The right to read an offer ends before its lease does: by a guard time, and by the possible drift of the clocks since
+// the reader compared them. The oracles demand what a reader must do within its right only for as long as the stamps of
+// the offers that it received prove the right. The reader's machine may know more.
 
-// anchored is the best comparison of clocks in the offers that a reader heard of a sender: the sender read theirs
-// after the reader read ours.
+// anchored is the best comparison of clocks in the offers that a reader received from a sender: the sender read the
+// clock value theirs after the reader read ours.
 type anchored struct {
 	peer         effects.Incarnation
 	ours, theirs int64
 }
 
-// earliest is an instant on the reader's clock that was not after an instant of the sender's.
+// earliest returns an instant on the reader's clock that was not after the given instant on the sender's clock.
 func (a *anchored) earliest(instant int64, ppm uint32) int64 {
 	span := instant - a.theirs
 	return a.ours + span - max(span, -span)*int64(ppm)/1_000_000 - 1
 }
 
-// compares notes the comparison of clocks in an offer. Stamps of the future are those of a message that was corrupted.
+// compares records the comparison of clocks in an offer. Stamps that lie in the future come from a corrupted message.
 func (or *keptOracle) compares(n, owner *world.Node, m *protocol.PullReadyNotif) {
 	my, who, s := or.at(n), effects.Incarnation(m.Ext.Incarnation), m.Ext.Stamps
 	if s.EchoNS == 0 || s.EchoNS > int64(or.w.Clock(n)) || s.ClockNS > int64(or.w.Clock(owner)) {
@@ -42,10 +42,11 @@ func (or *keptOracle) compares(n, owner *world.Node, m *protocol.PullReadyNotif)
 	}
 }
 
-// handsShaken forgets what offers proved: a sender may have lost its place meanwhile, and be compared with anew.
+// handsShaken drops what offers proved, because a sender may have lost its row in the reader's table meanwhile, so that
+// clocks are compared anew.
 func (or *keptOracle) handsShaken(n *world.Node) { or.at(n).anchors = or.at(n).anchors[:0] }
 
-// rightOf is until when the reader of an offer may read it for sure, by its own clock; 0 if that is not known.
+// rightOf returns until when the reader may certainly read an offer, by the reader's clock, and 0 if that is not known.
 func (or *keptOracle) rightOf(n *world.Node, m *protocol.PullReadyNotif) effects.Time {
 	who := effects.Incarnation(m.Ext.Incarnation)
 	i := slices.IndexFunc(or.at(n).anchors, func(a anchored) bool { return a.peer == who })
@@ -56,8 +57,8 @@ func (or *keptOracle) rightOf(n *world.Node, m *protocol.PullReadyNotif) effects
 	return rightFrom(n, effects.Time(since), m.Ext.LeaseNS)
 }
 
-// rightFrom is the end of a right that counts from an instant of its reader's. The reader believes in no lease beyond
-// the longest.
+// rightFrom returns the end of a right that counts from an instant on the reader's clock. The reader accepts no lease
+// beyond the longest one.
 func rightFrom(n *world.Node, since effects.Time, leaseNS uint64) effects.Time {
 	cfg := &pd.Its(n).Cfg
 	lease := min(leaseNS, uint64(cmp.Or(cfg.ReadLeaseMax, effects.Duration(leaseNS))))

@@ -11,14 +11,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Where one renewal does not speak of all that is kept of a sender, those that follow speak of the rest.
+// If one renewal does not name all the offers that are kept of a sender, the following renewals name the rest.
 
 var checkRenewRound = oracle.NewCheck("S18", "renewals of all that is kept")
 
-// renewals are the leases that one renewal of n's speaks of at the most.
+// renewals returns the largest number of leases that one renewal of n names.
 func renewals(n *world.Node) int { return int(cmp.Or(pd.Its(n).Cfg.Tuning.RenewsMax, 512)) }
 
-// asking notes which of the offers that n keeps a renewal speaks of.
+// asking records which of the offers that n keeps are named by a renewal.
 func (or *renewOracle) asking(n *world.Node, c *world.Conn, body []byte) {
 	m := protocol.RenewRequest{}
 	if !n.Delays || !protocol.MayBe(body, protocol.TagRenewRequest, &pd.WireLimits) ||
@@ -27,7 +27,7 @@ func (or *renewOracle) asking(n *world.Node, c *world.Conn, body []byte) {
 	}
 	or.tries(n, c)
 	kept := or.all().kept.at(n).kept
-	of := 0 // That a machine may know of: some it may have dropped already.
+	of := 0 // Offers that a machine may keep. It may have dropped some already.
 	for i := range kept {
 		if k := &kept[i]; k.peer == effects.Incarnation(m.To) && or.all().kept.stands(k) {
 			of++
@@ -43,8 +43,9 @@ func (or *renewOracle) asking(n *world.Node, c *world.Conn, body []byte) {
 	pd.Loaded(&or.w.Result, pd.LeasesRenewed, of, renewals(n))
 }
 
-// passing notes that a renewal was answered by an incarnation of a sender, and checks that none of its offers is passed
-// more often than it takes to speak of all of them, twice. What its former incarnations offered it knows nothing of.
+// passing records that an incarnation of a sender has replied to a renewal. It checks that none of its offers is left
+// out by more renewals than are needed to name all of them twice. The incarnation knows nothing of the offers of
+// earlier incarnations.
 func (or *renewOracle) passing(n *world.Node, sender int32, who effects.Incarnation) {
 	kept := or.all().kept.at(n).kept
 	for i := range kept {
@@ -64,7 +65,7 @@ func (or *renewOracle) passing(n *world.Node, sender int32, who effects.Incarnat
 	}
 }
 
-// renewable says whether more time is asked for an offer: not once its reader's right may be over.
+// renewable reports whether n should renew an offer: not once the reader's right may be over.
 func (or *keptOracle) renewable(n *world.Node, k *keptOffer) bool {
 	return !k.lies && !k.shaky && or.stands(k) && or.w.Clock(n) < k.right &&
 		slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.left && !c.perhaps })

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkScatterOpen       = oracle.NewCheck("L1", "scatters of open fetches")
 	checkScatterOrder      = oracle.NewCheck("S15", "scatters in order")
@@ -15,7 +15,7 @@ var (
 	checkScatterGeneration = oracle.NewCheck("S2", "generations of scattered pages")
 )
 
-// scatterOracle judges what device code is handed.
+// scatterOracle judges the pages that device code of an engine is handed to scatter.
 type scatterOracle struct{ judge }
 
 func (*scatterOracle) listen(l *oracle.Listen[scatterOracle]) {
@@ -23,8 +23,8 @@ func (*scatterOracle) listen(l *oracle.Listen[scatterOracle]) {
 	oracle.On(l, func(o *scatterOracle, _ *oracle.Call, e world.Scattered) { o.scattered(e.Node, e.Ticket, e.Code) })
 }
 
-// scattering checks that a command's engine is handed its next chunks, whole and its own, from
-// pages that nothing stores into, and pins those until the engine's device code has read them.
+// scattering checks that the engine of a command is handed the command's next chunks, whole, from pages that nothing
+// stores into. It pins the pages until the engine's device code has read them.
 func (or *scatterOracle) scattering(n *world.Node, e *effects.Scatter) bool {
 	c := or.w.CommandOf(n, e.Ticket)
 	or.judged(checkScatterOpen, checkScatterOrder)
@@ -81,7 +81,7 @@ func (or *scatterOracle) scattering(n *world.Node, e *effects.Scatter) bool {
 	return or.w.Failure == nil
 }
 
-// scattered ends that: nothing may have changed meanwhile.
+// scattered ends a scatter: the content of the pages may not have changed meanwhile.
 func (or *scatterOracle) scattered(n *world.Node, t effects.Ticket, code effects.Code) {
 	c := &or.w.Commands[t-1]
 	or.all().reads.verifyFrom(n, &or.w.Jobs[c.Job], c.From+int(c.Device.First), c.Device.Pages)

@@ -7,10 +7,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A node that shares may have a second pool. Either what it has brought lands there, or, where it keeps what peers lend,
-// its fetches read into it. Nothing else comes there, and without one all comes into the first.
+// A node that shares chunks with peers may have a second pool. The second pool receives either the chunks that the node
+// has peers write to it or, where the node keeps chunks that peers lend, the chunks that its fetches read. Nothing else
+// is stored there. A node without a second pool stores everything in its first pool.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkSecondRead   = oracle.NewCheck("S27", "pools that are read into")
 	checkSecondAsked  = oracle.NewCheck("S27", "pools that peers are asked to write into")
@@ -18,10 +19,11 @@ var (
 	checkSecondEngine = oracle.NewCheck("S27", "pools of reserved pages")
 )
 
-// secondOracle judges which of two pools a page is of.
+// secondOracle judges in which of the two pools of a node a page is used (S27).
 type secondOracle struct{ judge }
 
-// reading checks a page that a node reads into: of its second pool, if it has one, whether for a fetch or to keep it.
+// reading checks a page that a node reads into, for a fetch or to keep the chunk: the page is of the node's second
+// pool, if there is one.
 func (or *secondOracle) reading(n *world.Node, t *world.Transfer, p effects.Pair) {
 	if n.Second == 0 {
 		return
@@ -32,7 +34,8 @@ func (or *secondOracle) reading(n *world.Node, t *world.Transfer, p effects.Pair
 	}
 }
 
-// asking checks a page that a node asks a peer to write: of its second pool, unless that is for fetches.
+// asking checks a page that a node asks a peer to write: the page is of the second pool, unless the second pool is for
+// fetches.
 func (or *secondOracle) asking(n *world.Node, g *world.Grant, page uint32) {
 	if n.Second == 0 {
 		return
@@ -43,7 +46,7 @@ func (or *secondOracle) asking(n *world.Node, g *world.Grant, page uint32) {
 	}
 }
 
-// putting checks a page that a put is written into.
+// putting checks a page that a put is written into: the page is not of the second pool.
 func (or *secondOracle) putting(t *world.Transfer, p effects.Pair) {
 	to := t.Remote.Node
 	if to.Second == 0 || to.Life != t.Remote.Life {
@@ -55,7 +58,7 @@ func (or *secondOracle) putting(t *world.Transfer, p effects.Pair) {
 	}
 }
 
-// reserved checks a page that an engine is given to fill.
+// reserved checks a page that an engine is given to fill: the page is not of the second pool.
 func (or *secondOracle) reserved(n *world.Node, t effects.Ticket, page uint32) {
 	if n.Second == 0 {
 		return

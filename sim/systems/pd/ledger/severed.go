@@ -6,12 +6,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A connection on which a peer is asked for one thing is opened again when there is more to ask. Its end is no end of
-// the peer: the link, and what others do over it, goes on.
+// A connection that a node uses only to send requests to a peer is opened again when there is more to request. The end
+// of such a connection is not the end of the peer: the link, and everything else that goes over it, goes on.
 
 var checkSevered = oracle.NewCheck("S18", "links whose connections end")
 
-// severedOracle judges what the end of a connection takes with it.
+// severedOracle judges what ends together with a connection (S18).
 type severedOracle struct {
 	judge
 	perLife[severedLife]
@@ -26,13 +26,14 @@ func (*severedOracle) listen(l *oracle.Listen[severedOracle]) {
 	})
 }
 
+// severedLife records what the current step of one incarnation of a node is about.
 type severedLife struct {
-	lane bool `snap:"scratch"` // this step is about the end of such a connection
+	lane bool `snap:"scratch"` // this step is about the end of a connection for requests
 }
 
 func (s *severedLife) empty() { *s = severedLife{} }
 
-// step notes what a step is about.
+// step records what a step is about.
 func (or *severedOracle) step(n *world.Node, ev effects.Event) {
 	my := or.at(n)
 	my.lane = false
@@ -44,7 +45,7 @@ func (or *severedOracle) step(n *world.Node, ev effects.Event) {
 	}
 }
 
-// down checks that a link which ends as lost did not for that.
+// down checks that a link which ends as lost did not end because of such a connection.
 func (or *severedOracle) down(n *world.Node, code effects.Code) {
 	if or.at(n).lane && code == effects.PeerLost {
 		or.fail(checkSevered, "node %d gives a link up because a connection has ended on which it only asks", n.It())

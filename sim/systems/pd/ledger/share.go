@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Of the tables that peers fill none has more than it leaves (S18). What the ledger does not know of makes it expect
-// less.
+// No peer has more rows of a table that peers fill than it leaves free for others (S18). Where the ledger does not know
+// something, it expects less.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkSharesCounted = oracle.NewCheck("S18", "shares, counted twice")
 	checkOfferShare    = oracle.NewCheck("S18", "shares of offers")
@@ -21,7 +21,7 @@ var (
 	checkRefusedAgain  = oracle.NewCheck("L8", "retries of what is granted")
 )
 
-// shareOracle judges shares of tables.
+// shareOracle judges the shares of peers in a machine's tables.
 type shareOracle struct{ judge }
 
 func (*shareOracle) listen(l *oracle.Listen[shareOracle]) {
@@ -45,7 +45,8 @@ var sharedNames = [rank.Shared]string{
 	rank.SharedClaims:    "further claims",
 }
 
-// givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.
+// givenBack checks that the machine's counts of the peers' rows match the tables, and are zero when all should be
+// quiet.
 func (or *shareOracle) givenBack(n *world.Node, quiet bool) {
 	or.judged(checkSharesCounted)
 	counted, there := pd.SharesOf(n)
@@ -58,8 +59,8 @@ func (or *shareOracle) givenBack(n *world.Node, quiet bool) {
 	}
 }
 
-// keepsShare checks that a sender of which one more offer is kept may have it: of offers and of their chunks no peer
-// has more than it leaves. Those that may be over by now are not counted.
+// keepsShare checks that a sender, of which one more offer is kept, may have it: no peer has more offers, or more
+// chunks in offers, than it leaves free. Offers that may be over by now are not counted.
 func (or *shareOracle) keepsShare(n *world.Node, newest *keptOffer) {
 	kept := or.all().kept.at(n)
 	or.judged(checkOfferShare)
@@ -93,8 +94,8 @@ func (or *shareOracle) keepsShare(n *world.Node, newest *keptOffer) {
 	}
 }
 
-// waits checks, after the step in which a request came, that it waits only where its peer may have one more in the
-// table.
+// waits checks, after the step in which a request arrived, that the request waits only if its peer may have one more
+// row in the table.
 func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 	queue := or.all().queue.at(n)
 	came := queue.newcomer
@@ -104,7 +105,7 @@ func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 	}
 	w := &queue.waiters[len(queue.waiters)-1]
 	if w.request != came || w.keys == 0 || w.reading || w.peer == (effects.Incarnation{}) {
-		return // It was served or refused, or has no name of its own.
+		return // It was served or refused, or its peer has no identity.
 	}
 	or.judged(checkWaitShare)
 	of := 0
@@ -119,8 +120,8 @@ func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// turnedAway checks that a request for pages is refused a place to wait only where its peer has its share. The answer
-// is in the ledger's hands.
+// turnedAway checks that an allocation request is refused a place in the queue only if its peer has used up its share.
+// The reply has been decoded into truth.
 func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
 	m := &or.truth().reply.m
 	queue := or.all().queue.at(n)
@@ -143,7 +144,7 @@ func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
 	}
 }
 
-// sharing checks that a grant went to a peer that may have one more.
+// sharing checks that a grant was made to a peer that may have one more.
 func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 	if e.Peer == (effects.Incarnation{}) || or.w.Script != nil {
 		or.void(checkGrantShare)
@@ -158,7 +159,7 @@ func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 		}
 		g := n.Grants[id]
 		if g == nil || g.Peer == (effects.Incarnation{}) || n.FirstUnder(g) != uint32(i) {
-			continue // Of one without a name it is not known when it ends.
+			continue // It is not known when a grant to a peer without an identity ends.
 		}
 		if all++; g.Peer == e.Peer {
 			of++
@@ -170,8 +171,8 @@ func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 	}
 }
 
-// refusedAgain checks that a retry of what stands under a grant is not refused: what it began is true whatever the
-// receiver has become since. But for a stranger, and for one that names other keys.
+// refusedAgain checks that a retry of an operation with a grant in force is not refused: what the first attempt began
+// stays true, whatever happened to the receiver since. A stranger, and a retry that names other keys, may be refused.
 func (or *shareOracle) refusedAgain(n *world.Node, w *waiter, g *world.Grant) {
 	m := &or.truth().reply.m
 	code := effects.CodeFromWire(m.Ext.Code)

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkSharedSame   = oracle.NewCheck("S24", "lookups asked again")
 	checkSharedPrefix = oracle.NewCheck("S2", "prefixes that are lent to peers")
@@ -19,20 +19,20 @@ var (
 	checkSharedKept   = oracle.NewCheck("L2", "lookup connections kept")
 )
 
-// sharedOracle follows what is lent to peers: the lookup channel, from both ends.
+// sharedOracle follows what is lent to peers on request: the lookup channel, from both ends.
 type sharedOracle struct {
 	judge
 	perLife[sharedLife]
 	loans prefixes
-	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it comes, and is answered in the same step
+	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it arrives; gets its reply in the same step
 	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
-	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it leaves
+	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it is sent
 	told  protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"` // as it arrives
-	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it comes
-	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it is said
+	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it arrives
+	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it is sent
 
-	places []uint32 `snap:"scratch"` // of pages that a question names
-	named  []int64  `snap:"scratch"` // of those that an answer does
+	places []uint32 `snap:"scratch"` // the pages that a lookup names
+	named  []int64  `snap:"scratch"` // the pages that a reply names
 }
 
 func (*sharedOracle) listen(l *oracle.Listen[sharedOracle]) {
@@ -65,24 +65,24 @@ func (*sharedOracle) listen(l *oracle.Listen[sharedOracle]) {
 	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
-// sharedLife is the step that a life is in.
+// sharedLife records the lookups of one incarnation of a node, and its current step.
 type sharedLife struct {
-	answered uint64      `snap:"skip"` // the connection on which it is answered
-	excused  bool        `snap:"skip"` // it is given what ends connections
+	answered uint64      `snap:"skip"` // the connection on which the step receives a reply
+	excused  bool        `snap:"skip"` // the step receives an event that ends connections
 	asked    []askedPush `snap:"skip"`
 	came     []camePush  `snap:"skip"`
 	landed   []landedFor `snap:"scratch"`
-	gave     bool        `snap:"scratch"` // it gives an outcome
+	gave     bool        `snap:"scratch"` // the step delivers an outcome
 }
 
 func (s *sharedLife) empty() {
 	*s = sharedLife{asked: s.asked[:0], came: s.came[:0], landed: s.landed[:0]}
 }
 
-// begin empties it for a run.
+// reset empties the records for a run.
 func (or *sharedOracle) reset(int) { or.loans.begin() }
 
-// step notes what a step is about.
+// step records what a step is about.
 func (or *sharedOracle) step(n *world.Node, ev effects.Event) {
 	my := or.at(n)
 	_, answered := ev.(*effects.Replied)
@@ -93,18 +93,18 @@ func (or *sharedOracle) step(n *world.Node, ev effects.Event) {
 	}
 }
 
-// replied notes an answer that the next step is given. It leaves the connection as it is.
+// replied records a reply that the next step receives. A reply is no reason to close the connection.
 func (or *sharedOracle) replied(n *world.Node, c *world.Conn) {
 	if or.at(n).answered = c.ID; c.Channel == effects.ChannelLookup {
 		or.judged(checkSharedKept)
 	}
 }
 
-// down notes that a link is, whose connections go with it.
+// down records that a link is down, whose connections end with it.
 func (or *sharedOracle) down(n *world.Node) { or.at(n).excused = true }
 
-// closing checks that a connection to a peer that shares is closed for a cause: late answers on it bring loans that are
-// to be given back, and the next question need not connect anew.
+// closing checks that a connection to a peer that shares is closed for a cause. Late replies on the connection bring
+// leases that must be given back, and the next lookup need not connect again.
 func (or *sharedOracle) closing(n *world.Node, e *effects.Close) {
 	c, my := or.w.ConnOf(uint64(e.Conn)), or.at(n)
 	if c == nil || c.Channel != effects.ChannelLookup {
@@ -116,13 +116,13 @@ func (or *sharedOracle) closing(n *world.Node, e *effects.Close) {
 	}
 	waits, oldest := 0, effects.Duration(0)
 	for i := range c.Asked {
-		q := &c.Asked[i] // One that has ended stays until its answer is heard: till then it is waited for.
+		q := &c.Asked[i] // An ended lookup stays, and is waited for, until its reply arrives.
 		if oldest = max(oldest, or.w.Clock(n).Sub(q.Asked)); !q.Ended {
 			waits++
 		}
 	}
 	if or.judged(checkSharedGhost); oldest >= pd.Its(n).Cfg.ReplyTimeout {
-		return // Its answer is not waited for any more.
+		return // The machine no longer waits for its reply.
 	}
 	if my.answered == c.ID {
 		or.fail(checkSharedKept, "node %d closes connection %d on which it is answered", n.It(), oracle.Conn(c.ID))
@@ -134,7 +134,7 @@ func (or *sharedOracle) closing(n *world.Node, e *effects.Close) {
 	}
 }
 
-// saying notes a last word as it leaves: it comes after all that reads under the loan.
+// saying checks a done message when it is sent: it comes after all reads under the lease.
 func (or *sharedOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	m := &or.word
 	if c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
@@ -153,8 +153,8 @@ func (or *sharedOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	}
 }
 
-// heard notes that an owner is told, by the reader itself, that a loan is finished with. A question it remembers until
-// it is answered.
+// heard takes a message on the lookup channel at the owner. A done message of the reader ends its lease. A lookup is
+// recorded until it gets a reply.
 func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 	or.get.HasExt = false
 	if m := &or.get; m.Decode(body, &pd.WireLimits) == nil {
@@ -178,7 +178,8 @@ func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// answering checks an answer as it leaves. It is to what the step was given, or to what was copied.
+// answering checks a reply when it is sent. The reply is to the lookup of this step, or to the one whose chunks were
+// copied.
 func (or *sharedOracle) answering(n *world.Node, request uint64, body []byte) {
 	q, m, r := &or.get, &or.reply, &or.w.Requests[request-1]
 	if n.Arena > 0 && r.Channel == effects.ChannelLookup {
@@ -199,7 +200,7 @@ func (or *sharedOracle) answering(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// placesOf are the numbers of the pages that an answer names.
+// placesOf returns the indexes of the pages that a reply names.
 func (or *sharedOracle) placesOf(n *world.Node, m *protocol.AscendBatchedLookupAndGetRetMsg) []int64 {
 	or.named = or.named[:0]
 	for i, index := range m.RemoteIndexes {
@@ -208,7 +209,8 @@ func (or *sharedOracle) placesOf(n *world.Node, m *protocol.AscendBatchedLookupA
 	return or.named
 }
 
-// shares checks that what peers may read leaves the rest of the pool to others. What is of an arena is none of that.
+// shares checks that the pages which peers may read leave the rest of the pool to others. Pages of an arena do not
+// count.
 func (or *sharedOracle) shares(n *world.Node) {
 	lent, cfg := 0, &pd.Its(n).Cfg
 	for _, g := range n.Pool.Lent {

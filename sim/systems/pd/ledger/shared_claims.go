@@ -9,17 +9,18 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// checkPushClaims: of what a peer writes that went wrong, or came when its get was over, nothing is kept for the
-// request by the landing. Nobody would come for it: an outcome keeps the prefix that it names.
+// checkPushClaims: if a peer's write fails, or arrives when the get that it was for is over, the landing keeps nothing
+// for the request. No reader would come for it, since the get's outcome keeps only the prefix that it names.
 var checkPushClaims = oracle.NewCheck("L2", "claims on what lands for nobody")
 
-// A landedFor is a chunk that lands.
+// landedFor is a chunk that lands in this step.
 type landedFor struct {
 	chunk uint32
-	most  int // claims on it after that
+	most  int // the largest number of claims on the chunk after the landing
 }
 
-// landing notes what is claimed of chunks before the machine is told: for a get that goes on one claim more may be.
+// landing records the claims on the chunks before the machine receives the landing. A get that goes on may add one
+// claim.
 func (or *sharedOracle) landing(n *world.Node, ev *effects.Landed) {
 	my, g := or.at(n), n.Grants[ev.Grant]
 	my.landed, my.gave = my.landed[:0], false
@@ -38,7 +39,8 @@ func (or *sharedOracle) landing(n *world.Node, ev *effects.Landed) {
 	}
 }
 
-// afterStep compares that with what is claimed now. A promise to a peer, or an outcome, in the same step is its own.
+// afterStep compares the recorded claims with the claims now. It skips a chunk if a promise to a peer or an outcome was
+// made in the same step, because that adds claims of its own.
 func (or *sharedOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	my.came = newest(&or.judge, n, my.came, (*camePush).its)

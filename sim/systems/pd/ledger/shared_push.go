@@ -10,10 +10,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is shared may be written by who has it, into pages that whoever wants it grants with the question. The answer
-// says that nothing writes any more: on leased planes the pages are free by it.
+// A peer that has a shared chunk may write the chunk into pages that the requesting node grants with its lookup. The
+// reply says that nothing writes any more: on leased planes it frees the pages.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkPushGranted  = oracle.NewCheck("S25", "pages that questions name")
 	checkPushOf       = oracle.NewCheck("S2", "pushes of what is shared")
@@ -22,14 +22,14 @@ var (
 	checkPushShare    = oracle.NewCheck("S18", "shares of pushes")
 )
 
-// An askedPush is a question that grants pages, until it is answered.
+// askedPush is a lookup that grants pages, until its reply arrives.
 type askedPush struct {
 	conn  uint64
 	corr  effects.Corr
 	grant effects.GrantID
 }
 
-// A camePush is such a question where it came to.
+// camePush is such a lookup as recorded at its receiver.
 type camePush struct {
 	question
 	grant effects.GrantID
@@ -37,7 +37,7 @@ type camePush struct {
 
 func (x *camePush) its() *question { return &x.question }
 
-// asking checks a question that grants pages, as it leaves.
+// asking checks a lookup that grants pages, when it is sent.
 func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	m := &or.ask
 	if c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || m.PullMode {
@@ -74,13 +74,14 @@ func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, 
 	my.asked = append(my.asked, askedPush{c.ID, corr, id})
 }
 
-// transferring checks a write of what is shared as it leaves its owner's machine, and says whether it is one: each page
-// is of the chunk that was asked for there, and nobody has more of them at a time than it leaves.
+// transferring checks a write of a shared chunk as its owner's machine emits it, and reports whether the transfer is
+// such a write. Each page holds the chunk that was requested for its target, and no peer has more of these writes at a
+// time than it leaves free.
 func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer) bool {
 	to := t.Remote.Node
 	g := to.Grants[t.Grant]
 	if g == nil && !t.Read && n.Lends && ready(n, t.Pairs) {
-		or.void(checkPushOf) // Who had asked is gone, and so is its grant: nothing lands there.
+		or.void(checkPushOf) // The requesting peer and its grant are gone: nothing lands there.
 		for _, p := range t.Pairs {
 			n.Pool.Pages[p.Local.Index].Readers++
 			n.Pool.Touch(p.Local.Index)
@@ -121,7 +122,7 @@ func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer) bool {
 	return true
 }
 
-// ready says whether pages that are to be read are no engine's, and are what they were.
+// ready reports whether the pages that are to be read belong to no engine, and are of the expected generations.
 func ready(n *world.Node, pairs []effects.Pair) bool {
 	return !slices.ContainsFunc(pairs, func(p effects.Pair) bool {
 		src := &n.Pool.Pages[p.Local.Index]
@@ -129,7 +130,8 @@ func ready(n *world.Node, pairs []effects.Pair) bool {
 	})
 }
 
-// pushAnswered checks the answer to a question that granted pages, as it leaves: nothing is written any more.
+// pushAnswered checks the reply to a lookup that granted pages, when it is sent: nothing writes the pages any more
+// (S3).
 func (or *sharedOracle) pushAnswered(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.came, func(x camePush) bool { return x.request == request })
@@ -142,7 +144,7 @@ func (or *sharedOracle) pushAnswered(n *world.Node, request uint64, body []byte)
 		i = len(my.came) - 1
 	}
 	if my.came = slices.Delete(my.came, i, i+1); or.told.Decode(body, &pd.WireLimits) != nil {
-		return // Who is told to introduce himself learns nothing of pages.
+		return // A reply that asks the peer to introduce itself says nothing of pages.
 	}
 	or.judged(checkPushAnswered)
 	for _, t := range or.w.Going.Transfers.Some {
@@ -154,7 +156,8 @@ func (or *sharedOracle) pushAnswered(n *world.Node, request uint64, body []byte)
 	}
 }
 
-// pushHeard takes the answer to such a question as it reaches who granted: on leased planes nobody writes any more.
+// pushHeard takes the reply to such a lookup at the node that granted the pages: on leased planes nothing writes them
+// any more (S3).
 func (or *sharedOracle) pushHeard(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.asked, func(x askedPush) bool { return x.conn == c.ID && x.corr == corr })

@@ -11,19 +11,20 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Hardware that hangs keeps pages. So an epoch is fenced where a batch that was cancelled does not end within the
-// grace, and where none ends within the patience; not earlier than somebody looks at the clock, and no later.
+// Hardware that hangs keeps pages. Therefore an epoch is fenced if a batch that was cancelled does not end within the
+// grace period, or if no batch ends within the patience period. The machine acts when it is next called with the time
+// after that, neither earlier nor later.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkGrace    = oracle.NewCheck("L2", "batches that were cancelled, in time")
 	checkPatience = oracle.NewCheck("L2", "batches without progress, in time")
 )
 
-// stuckOracle judges how long batches are waited for.
+// stuckOracle judges how long a node waits for batches (L2).
 type stuckOracle struct {
 	judge
-	links []hung `snap:"skip"` // none in small worlds, whose time has no length
+	links []hung `snap:"skip"` // empty in small worlds, in which time has no length
 }
 
 func (*stuckOracle) listen(l *oracle.Listen[stuckOracle]) {
@@ -32,15 +33,15 @@ func (*stuckOracle) listen(l *oracle.Listen[stuckOracle]) {
 	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochEnded) { o.ends(e.Link, e.Transfer, e.Post) })
 }
 
-// reset drops what hardware had in the run before: links are numbered anew in each run.
+// reset drops the records of the previous run, because links are numbered anew in each run.
 func (or *stuckOracle) reset(int) { or.links = or.links[:0] }
 
-// hung is what hardware has of one link, and until when it may.
+// hung is what the hardware has in flight on one link, and the deadlines for that.
 type hung struct {
 	link, epoch       uint64
-	flight            []uint64 // transfers, one a batch
-	told              []uint64 // those of them that were cancelled
-	graceBy, progress until    // the one may be zero
+	flight            []uint64 // transfers, one for each batch
+	told              []uint64 // the transfers in flight that were cancelled
+	graceBy, progress until    // graceBy may be zero
 }
 
 // until is an instant, and how long the node had been frozen when it was set.
@@ -49,19 +50,19 @@ type until struct {
 	frozen int64
 }
 
-// in is so much later than now, by n's clock.
+// in returns the instant that is d after now, by n's clock.
 func (or *stuckOracle) in(n *world.Node, d effects.Duration) until {
 	return until{or.w.Clock(n).Add(d), n.Frozen}
 }
 
-// over says whether it is over for long. A machine owes nothing to a driver that does not call it: for as long as that
-// was by its own clock, which may run fast.
+// over reports whether an instant has passed long ago. A machine owes nothing for the time in which its driver does not
+// call it. That time counts by the machine's own clock, which may run fast.
 func (or *stuckOracle) over(n *world.Node, u until) bool {
 	frozen := or.w.Clock(n).Sub(n.Shows(or.w.Now - (n.Frozen - u.frozen)))
 	return u.at != 0 && or.w.Clock(n) > u.at.Add(frozen+pd.Grace)
 }
 
-// of is what is known of a link's present epoch; nil if nothing is under way.
+// of returns the record of a link's current epoch, and nil if nothing is in flight.
 func (or *stuckOracle) of(x *world.Link) *hung {
 	i := slices.IndexFunc(or.links, func(h hung) bool { return h.link == x.ID })
 	if i < 0 {
@@ -75,7 +76,7 @@ func (or *stuckOracle) of(x *world.Link) *hung {
 	return h
 }
 
-// submits notes a batch as hardware gets it.
+// submits records a batch when the hardware gets it.
 func (or *stuckOracle) submits(n *world.Node, x *world.Link, t *world.Transfer) {
 	if or.w.Seed >= draw.RestlessSeed {
 		return
@@ -88,13 +89,13 @@ func (or *stuckOracle) submits(n *world.Node, x *world.Link, t *world.Transfer) 
 	h.flight = append(h.flight, t.ID)
 }
 
-// told judges that an event comes to a machine that has fenced what is overdue.
+// told checks, when an event reaches a machine, that the machine has fenced every epoch that is overdue.
 func (or *stuckOracle) told(n *world.Node, x *world.Link, ev *communicator.Event) {
 	h := or.of(x)
 	if h == nil {
 		return
 	}
-	if ev.Kind == communicator.Submitted { // Its driver was busy until now, and listened to nothing.
+	if ev.Kind == communicator.Submitted { // The driver was busy until now, and received nothing.
 		for _, u := range []*until{&h.progress, &h.graceBy} {
 			if now := or.in(n, 0); u.at != 0 && u.at < now.at {
 				*u = now
@@ -116,7 +117,7 @@ func (or *stuckOracle) told(n *world.Node, x *world.Link, ev *communicator.Event
 	}
 }
 
-// overdue fails where an epoch that should have been fenced is not.
+// overdue fails the run if an epoch is not fenced although it should be.
 func (or *stuckOracle) overdue(n *world.Node, x *world.Link, h *hung) {
 	or.judged(checkPatience)
 	if h.graceBy.at != 0 {
@@ -133,7 +134,7 @@ func (or *stuckOracle) overdue(n *world.Node, x *world.Link, h *hung) {
 	}
 }
 
-// ends notes that a transfer was cancelled while hardware has a batch of it.
+// ends records that a transfer was cancelled while the hardware has a batch of the transfer.
 func (or *stuckOracle) ends(x *world.Link, t *world.Transfer, p communicator.Post) {
 	h := or.of(x)
 	if h == nil || p.Code != effects.Cancelled || p.Settled || !slices.Contains(h.flight, t.ID) {

@@ -11,38 +11,40 @@ import (
 
 var checkBufferOfLife = oracle.NewCheck("S12", "buffers of new incarnations")
 
-// truth is what several oracles have to know of a run: whose memory is whose, which keys there are and where they
-// became whole, kept from what drivers saw and never from what a machine thinks.
+// truth holds the facts about a run that several oracles need: which incarnation owns which memory, which keys exist,
+// and where each key became whole. The facts are taken from what drivers saw, never from what a machine claims. It also
+// decodes each message at most once, however many oracles look at that message.
 type truth struct {
 	judge
 	lives   map[lifeID]effects.Incarnation    `snap:"skip"`
-	stored  [][]bool                          // by node: the keys that ever became whole there
+	stored  [][]bool                          // by node and key: whether the key ever became whole at the node
 	turn    uint64                            `snap:"scratch"` // counts the messages that oracles look at
 	request glance[protocol.AllocRequest]     `snap:"scratch"`
 	reply   glance[protocol.AllocResponse]    `snap:"scratch"`
 	offer   glance[protocol.PullReadyNotif]   `snap:"scratch"`
 	ack     glance[protocol.PullReadyDoneAck] `snap:"scratch"`
-	asks    bool                              `snap:"scratch"` // request is what an answer is to
-	tells   bool                              `snap:"scratch"` // reply is that answer
+	asks    bool                              `snap:"scratch"` // request holds the request that the current reply answers
+	tells   bool                              `snap:"scratch"` // reply holds that reply
 	done    protocol.PullDoneSignal           `snap:"scratch"`
-	ask     protocol.AllocRequest             // of one that waits, or waited
+	ask     protocol.AllocRequest             // decoded from the message of a waiter
 	pull    protocol.PullReadyNotif
-	stats   rank.Stats `snap:"scratch"` // what the machine that has made a step counts
+	stats   rank.Stats `snap:"scratch"` // the counts of the machine that has just made a step
 }
 
-// What the truth reports to the oracles beside it.
+// The happenings that truth reports to the other oracles.
 type (
-	// counted: a machine has made a step. Its counts are compared with what drivers saw. Held is how many pages were in
-	// use before any of that.
+	// counted reports that a machine has made a step. The oracles compare the machine's counts with what drivers saw.
+	// The field held is the number of pages that were in use before any oracle handled the step.
 	//
-	// What is promised at once is promised for when a machine has no more work of that instant: it may cut what is much
-	// into steps, with its deadline at once (n.Busy). That this ends is a promise too (busyMax of package world).
+	// A promise that holds "at once" is checked when the machine has no more work of that instant. A machine may split
+	// a large piece of work into steps, with its deadline set to the present instant (n.Busy). That this ends is a
+	// promise too (busyMax of package world).
 	counted struct {
 		node  *world.Node
 		stats *rank.Stats
 		held  int
 	}
-	// asked: a node gets a message on a channel of push or pull.
+	// asked reports that a node receives a message on a channel of push or pull.
 	asked struct {
 		node    *world.Node
 		request uint64
@@ -69,7 +71,7 @@ func (*truth) listen(l *oracle.Listen[truth]) {
 		o.turn++
 		d := &e.Delivery
 		//exhaustive:ignore
-		switch ch := effects.Channel(d.B); ch { // These have oracles of their own.
+		switch ch := effects.Channel(d.B); ch { // The channels of the first case have oracles of their own.
 		case effects.ChannelDone, effects.ChannelQuery, effects.ChannelLookup, effects.ChannelPeerDone,
 			effects.ChannelRegister:
 		default:
@@ -83,22 +85,22 @@ func (*truth) listen(l *oracle.Listen[truth]) {
 	oracle.On(l, func(o *truth, _ *oracle.Call, _ world.AnsweredClosed) { pd.Met(&o.w.Result, pd.AnsweredAfterClose) })
 }
 
-// A glance is what a message says that some oracle took for one of this kind. Several are told of each, and it is read
-// once.
+// glance caches the decoding of one message as a message of kind M. Several oracles look at each message, and the
+// message is decoded once.
 type glance[M any] struct {
 	m  M
-	of uint64 // the turn of that message
-	is bool   // it is of this kind
+	of uint64 // the turn of the decoded message
+	is bool   // whether the message is of kind M
 }
 
-// decoder is a message that can be read.
+// decoder is a message that can be decoded from its wire format.
 type decoder[M any] interface {
 	*M
 	Decode(b []byte, lim *protocol.Limits) error
 }
 
-// at looks at the message of a turn. It says whether it is of this kind, and what it says, as long as its bytes are
-// there and no other one is looked at.
+// at decodes the message of a turn, unless that has been done. It returns the decoded message and whether the message
+// is of kind M. The result is valid while the bytes of the message are, and until another message is decoded into g.
 func at[M any, P decoder[M]](g *glance[M], turn uint64, body []byte) (*M, bool) {
 	if g.of != turn {
 		g.of, g.is = turn, P(&g.m).Decode(body, &pd.WireLimits) == nil
@@ -106,7 +108,8 @@ func at[M any, P decoder[M]](g *glance[M], turn uint64, body []byte) (*M, bool) 
 	return &g.m, g.is
 }
 
-// The kinds of messages that most oracles look for in that of this turn, cheaply where it is of another kind.
+// The following methods decode the message of the current turn as one of the kinds that most oracles look for. They
+// return early, without decoding, if the tag of the message shows another kind.
 
 func (t *truth) asRequest(body []byte) (*protocol.AllocRequest, bool) {
 	if !protocol.MayBe(body, protocol.TagAllocRequest, &pd.WireLimits) {
@@ -138,7 +141,8 @@ func (t *truth) asReply(body []byte) (*protocol.AllocResponse, bool) {
 	return at(&t.reply, t.turn, body)
 }
 
-// read reads the answer to who waited, and what it is to: whether they are a request for pages and the answer to one.
+// read decodes the reply to a waiter, and the request that the reply belongs to. It sets asks if the message of the
+// waiter is an allocation request, and tells if the reply is an allocation response.
 func (t *truth) read(w *waiter, answer []byte) {
 	if t.asks = len(w.body) > 0; t.asks && (!w.fresh || w.turn != t.request.of) {
 		t.turn++
@@ -148,12 +152,13 @@ func (t *truth) read(w *waiter, answer []byte) {
 	_, t.tells = t.asReply(answer)
 }
 
+// lifeID identifies an incarnation of a node by its number.
 type lifeID struct {
 	node int32
 	life uint32
 }
 
-// reset empties it for a run.
+// reset empties the facts at the begin of a run.
 func (or *truth) reset(int) {
 	w := or.w
 	or.stored, or.lives = or.stored[:0], world.Emptied(or.lives)
@@ -162,7 +167,8 @@ func (or *truth) reset(int) {
 	}
 }
 
-// started notes a life with its memory, and checks that no life had that before.
+// started records the identity of a new incarnation of n, and checks that no earlier incarnation had the same buffer id
+// (S12).
 func (or *truth) started(n *world.Node, b effects.BufferID) {
 	or.judged(checkBufferOfLife)
 	if old := or.w.Buffers[b]; old != nil {
@@ -171,18 +177,19 @@ func (or *truth) started(n *world.Node, b effects.BufferID) {
 	or.lives[lifeID{n.ID, n.Life}] = pd.Its(n).Incarnation
 }
 
-// incarnation is the identity of a life.
+// incarnation returns the identity of an incarnation of a node.
 func (or *truth) incarnation(node int32, life uint32) effects.Incarnation {
 	return or.lives[lifeID{node, life}]
 }
 
-// named finds the key that a machine's hash means in this life.
+// named returns the key that a machine means by a hash in the current incarnation of n, and whether there is one.
 func (or *truth) named(n *world.Node, hash uint64) (uint32, bool) {
 	k, ok := n.Keys[hash]
 	if ok {
 		return k, true
 	}
-	// Those that came since are numbered higher, but for what a test may add.
+	// Keys that were added since the last search have higher numbers, except for keys that a test adds. Therefore the
+	// search begins at n.Known, and is repeated from 0 if it fails.
 	for _, from := range [...]int{n.Known, 0} {
 		for k, text := range or.w.Keys[from:] {
 			if text != nil {

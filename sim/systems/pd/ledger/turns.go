@@ -10,10 +10,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Offers wait at a receiver beside the requests for pages, in the same order and for the same
-// pages; they are answered when they have been read.
+// Offers wait at a receiver beside the allocation requests, in the same order and for the same pages. They get a reply
+// when they have been read.
 
-// offerCame notes an offer as it reaches its receiver's machine; what is none is answered at once.
+// offerCame records an offer when it reaches its receiver's machine. Other messages are due for a reply at once.
 func (or *queueOracle) offerCame(n *world.Node, w waiter, body []byte) {
 	m, is := or.truth().asOffer(body)
 	if is && m.HasExt {
@@ -37,7 +37,7 @@ func (or *queueOracle) offerCame(n *world.Node, w waiter, body []byte) {
 	or.joins(n, w, effects.Incarnation(m.Ext.To))
 }
 
-// takenBack notes that an offer which waits is taken back.
+// takenBack records that a waiting offer is taken back.
 func (or *queueOracle) takenBack(n *world.Node, m *protocol.PullReadyNotif) {
 	if len(m.Ext.Withdraw) == 0 || !pd.Believes(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)) {
 		return
@@ -52,7 +52,7 @@ func (or *queueOracle) takenBack(n *world.Node, m *protocol.PullReadyNotif) {
 	}
 }
 
-// goneBack checks, of a machine that has no more work of this instant, that no offer waits that was taken back.
+// goneBack checks that no offer waits that was taken back, when the machine has no more work of this instant.
 func (or *queueOracle) goneBack(n *world.Node) {
 	my := or.at(n)
 	for i := range my.waiters {
@@ -69,13 +69,13 @@ func (or *queueOracle) goneBack(n *world.Node) {
 	}
 }
 
-// read checks that it was an offer's turn, as it gets its pages.
+// read checks that it was an offer's turn, when the offer gets its pages.
 func (or *queueOracle) read(n *world.Node, t *world.Transfer) {
 	i := slices.IndexFunc(or.at(n).waiters, func(o waiter) bool {
 		return o.offer == t.Grant && o.peer == t.Link.Peer && !o.reading
 	})
 	if i < 0 {
-		return // The reader was served; it is in the scenarios' hands or reads again.
+		return // The offer is a scenario's, or is read again.
 	}
 	w := &or.at(n).waiters[i]
 	if or.inTurn(n, w, i); or.w.Failure != nil {
@@ -85,7 +85,7 @@ func (or *queueOracle) read(n *world.Node, t *world.Transfer) {
 	w.reading, w.keys = true, 0
 }
 
-// stopped notes that the machine wants a read to end: that is all it can do for its answer to come.
+// stopped records that the machine cancels a read. It can do no more to make the reply possible.
 func (or *queueOracle) stopped(n *world.Node, t *world.Transfer) {
 	for i := range or.at(n).waiters {
 		if o := &or.at(n).waiters[i]; o.readBy(t) {
@@ -94,7 +94,7 @@ func (or *queueOracle) stopped(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// readEnded has the answer to an offer due, as the end of its read is told, if anybody waits for it.
+// readEnded makes the reply to an offer due, when the end of its read is reported, if a sender waits for the reply.
 func (or *queueOracle) readEnded(n *world.Node, t *world.Transfer) {
 	my := or.at(n)
 	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool { return o.readBy(t) && o.conn == 0 })
@@ -109,14 +109,14 @@ func (o *waiter) readBy(t *world.Transfer) bool {
 	return o.reading && o.offer == t.Grant && o.peer == t.Link.Peer
 }
 
-// linked says whether a waiter could be served if there were pages: an offer cannot before its
-// sender's plane is connected.
+// linked reports whether a waiter could be served if there were free pages. An offer cannot before its sender's plane
+// is connected.
 func (o *waiter) linked(n *world.Node) bool {
 	return o.offer == 0 || slices.ContainsFunc(n.Links,
 		func(l *world.Link) bool { return l.Peer == o.peer && l.Given && !l.Told && !l.Dropped })
 }
 
-// distinct counts keys that differ.
+// distinct counts the distinct keys.
 func distinct(keys [][]byte) (n int) {
 	for i, k := range keys {
 		if !slices.ContainsFunc(keys[:i], func(o []byte) bool { return string(o) == string(k) }) {

@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Every failure tells (L9): beside its code it says how far it was, whom it was about, and which field, or the peer's
-// words.
+// Every failure explains itself (L9): beside its code it says at which stage it happened, which peer it was about, and
+// which field was wrong or what the peer said.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkExplained     = oracle.NewCheck("L9", "outcomes that say why")
 	checkExplainedPut  = oracle.NewCheck("L9", "puts that say why")
@@ -22,7 +22,7 @@ var (
 	checkUnderstood    = oracle.NewCheck("L8", "messages that nobody changed")
 )
 
-// whyOracle judges what failures say.
+// whyOracle judges the explanations of failures.
 type whyOracle struct{ judge }
 
 func (*whyOracle) listen(l *oracle.Listen[whyOracle]) {
@@ -59,14 +59,14 @@ var bare = []effects.Code{
 	effects.Expired,
 }
 
-// explained judges what is said of an outcome.
+// explained judges the explanation of an outcome.
 func (or *whyOracle) explained(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	w := e.Why
 	or.judged(checkExplained)
 	missed := (c.Want == plan.WantGet || c.Want == plan.WantLook) &&
 		(e.Code == effects.NotFound || e.Code == effects.Lapsed)
 	switch {
-	case e.Code == effects.OK || missed: // The prefix says it.
+	case e.Code == effects.OK || missed: // The prefix explains the outcome.
 		if w != nil {
 			or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and says why it failed",
 				n.It(), oracle.Ticket(e.Ticket), c.Want, e.Code)
@@ -87,7 +87,7 @@ func (or *whyOracle) explained(n *world.Node, e *effects.Deliver, c *pd.Command)
 	}
 }
 
-// explainedPut judges whom a put's end is said to be about, and at which stage.
+// explainedPut judges which peer and which stage the explanation of a put's failure names.
 func (or *whyOracle) explainedPut(n *world.Node, e *effects.Deliver, body *ops.Put) {
 	w := e.Why
 	or.judged(checkExplainedPut)
@@ -99,7 +99,7 @@ func (or *whyOracle) explainedPut(n *world.Node, e *effects.Deliver, body *ops.P
 	}
 	to := effects.Addr{Host: body.Peer.Host, Port: body.Peer.InitPort}
 	if w.Stage == effects.StageCommand {
-		to = effects.Addr{} // Nobody else had part in it.
+		to = effects.Addr{} // No peer had part in it.
 	}
 	if w.Addr != to {
 		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) as %s and names %s",
@@ -112,7 +112,7 @@ func (or *whyOracle) explainedPut(n *world.Node, e *effects.Deliver, body *ops.P
 	}
 }
 
-// explainedFact judges a fact that tells of a failure that no outcome need tell.
+// explainedFact judges a fact that reports a failure for which there need not be an outcome.
 func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
 	if or.understood(n, e); or.w.Failure != nil {
 		return
@@ -120,7 +120,7 @@ func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
 	f := e.Fact
 	if f != effects.FactHelloRefused && f != effects.FactMalformed && f != effects.FactLinkDown &&
 		f != effects.FactAllocRefused {
-		return // It tells of no failure, or an outcome does.
+		return // It reports no failure, or an outcome does.
 	}
 	or.judged(checkExplainedFact)
 	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
@@ -129,8 +129,8 @@ func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// understood checks that a message which nobody changed on its way makes sense to whom it comes: no machine refuses
-// what another one says as malformed.
+// understood checks that a message which was not changed on its way makes sense to its receiver: no machine refuses
+// another machine's message as malformed.
 func (or *whyOracle) understood(n *world.Node, e *effects.Observe) {
 	malformed := e.Code == effects.Malformed && (e.Fact == effects.FactMalformed || e.Fact == effects.FactAllocRefused)
 	if !malformed {
@@ -147,6 +147,6 @@ func (or *whyOracle) understood(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// changingFaults are those after which a message may not be what a machine has said.
+// changingFaults are the faults after which a message may differ from what a machine has sent.
 var changingFaults = []plan.Fault{plan.FaultNoise, plan.FaultHostile, plan.FaultCorruptRequest, plan.FaultCorruptReply,
 	plan.FaultForged, plan.FaultForeign, plan.FaultRepeated, plan.FaultGreedy, plan.FaultCrowd}

@@ -12,11 +12,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Who is finished with what a peer lets it read or write says so, for its time is long: a lease of a recall, a loan of
-// what is shared, a grant that was not written, an offer that was read. One word is enough, taken or not; without a way
-// to say it there is none.
+// A holder that has finished with what a peer lets it read or write reports that with a done message, because the time
+// of the grant is long: a lease of a recall, a lease of a shared chunk, a write grant that was not used, an offer that
+// was read. One message is enough, whether it is accepted or not. If the holder has no way to send it, none is sent.
 
-// What is judged here.
+// The checks of this file. Each names the property of docs/safety.md that it judges.
 var (
 	checkWordRecall = oracle.NewCheck("L2", "leases of recalls, finished with and told")
 	checkWordGrant  = oracle.NewCheck("L2", "grants finished with and told")
@@ -24,7 +24,7 @@ var (
 	checkWordShared = oracle.NewCheck("L2", "loans of what is shared, finished with and told")
 )
 
-// wordsOracle judges last words.
+// wordsOracle judges done messages (L2).
 type wordsOracle struct {
 	judge
 	perLife[wordsLife]
@@ -61,40 +61,42 @@ func (*wordsOracle) listen(l *oracle.Listen[wordsOracle]) {
 	})
 }
 
-// wordsLife is what peers told a life that it may read or write, and it has not said that it is finished with.
+// wordsLife records the grants that peers gave to one incarnation of a node, and for which it has not sent a done
+// message.
 type wordsLife struct {
 	given []givenBy `snap:"skip"`
-	up    []uint64  `snap:"skip"` // links whose handshake ended well
+	up    []uint64  `snap:"skip"` // links with a completed handshake
 }
 
 func (s *wordsLife) empty() { s.given, s.up = s.given[:0], s.up[:0] }
 
-// forget takes a grant of an owner's out.
+// forget removes a grant of an owner.
 func (s *wordsLife) forget(owner int32, id effects.GrantID) {
 	s.given = slices.DeleteFunc(s.given, func(x givenBy) bool { return x.owner == owner && x.grant == id })
 }
 
-// A way is where a word is said.
+// way is the owner and the channel to which a done message is sent.
 type way struct {
 	owner   int32
 	channel effects.Channel
 }
 
-// givenBy is a grant of one life of a peer, and what may have kept its holder from saying its word since.
+// givenBy is a grant of one incarnation of a peer, with what may have kept its holder from sending a done message
+// since.
 type givenBy struct {
 	way
 	grant  effects.GrantID
 	life   uint32
-	frozen int64 `snap:"skip"` // for which the holder had been by then
-	closed int   `snap:"skip"` // connections that way that were closed by then: they keep nobody from anything any more
-	slow   bool  `snap:"skip"` // something took so long that the word was perhaps given up
+	frozen int64 `snap:"skip"` // how long the holder had been frozen by then
+	closed int   `snap:"skip"` // connections to the owner that were closed by then, which are no obstacle any more
+	slow   bool  `snap:"skip"` // something took so long that the done message may have been given up
 }
 
-// linked notes that a handshake ended well.
+// linked records that a handshake completed.
 func (or *wordsOracle) linked(n *world.Node, link uint64) { or.at(n).up = append(or.at(n).up, link) }
 
-// heard notes a grant or a lease that an answer brings, over a link that stands. What is answered while hands are being
-// shaken anew was asked before that: nothing is read or written of it, and who asks again may be given another one.
+// heard records a grant or a lease in a reply, over a link that is up. A reply during a new handshake belongs to a
+// request from before it: nothing is read or written under its grant, and a retry may be given another grant.
 func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 	id := effects.GrantID(0)
 	//exhaustive:ignore
@@ -124,7 +126,7 @@ func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 	or.gives(n, way{c.Server, c.Channel}, g)
 }
 
-// gives notes a grant, from now on or from before.
+// gives records a grant, unless it is recorded already.
 func (or *wordsOracle) gives(n *world.Node, by way, g *world.Grant) {
 	my, owner := or.at(n), or.w.Nodes[by.owner]
 	if slices.ContainsFunc(my.given,
@@ -140,13 +142,13 @@ func (or *wordsOracle) gives(n *world.Node, by way, g *world.Grant) {
 	my.given = append(my.given, x)
 }
 
-// failed says whether a connection was a way of n's to say it, and failed.
+// failed reports whether a connection could have carried n's done message, and failed.
 func (x *givenBy) failed(n *world.Node, c *world.Conn) bool {
 	return c.Client == n.ID && c.Life == n.Life && c.Server == x.owner && c.Channel == x.channel &&
 		(!c.Up || c.Channel != effects.ChannelDone && (c.Dead || c.Closed))
 }
 
-// opened notes a connection that took long to be made.
+// opened records a connection that took long to be made.
 func (or *wordsOracle) opened(n *world.Node, ev *effects.Opened) {
 	c := or.w.ConnOf(uint64(ev.Conn))
 	if ev.Code == effects.OK && c != nil && 2*or.w.Clock(n).Sub(c.Opened) > pd.Its(n).Cfg.ReplyTimeout {
@@ -154,7 +156,8 @@ func (or *wordsOracle) opened(n *world.Node, ev *effects.Opened) {
 	}
 }
 
-// waited notes a question whose answer took long: a word waits behind it, perhaps until its grant's lease is over.
+// waited records a request whose reply took long. A done message waits behind it, possibly until the lease of its grant
+// is over.
 func (or *wordsOracle) waited(n *world.Node, c *world.Conn, asked effects.Time) {
 	if 8*or.w.Clock(n).Sub(asked) > pd.Its(n).Cfg.ReplyTimeout {
 		or.slows(n, way{c.Server, c.Channel})
@@ -169,14 +172,14 @@ func (or *wordsOracle) slows(n *world.Node, x way) {
 	}
 }
 
-// linkedTo says whether n has a link to the pages of a node's present life, and has shaken hands over it.
+// linkedTo reports whether n has a link to the pages of a node's current incarnation, with a completed handshake.
 func (or *wordsOracle) linkedTo(n, owner *world.Node) bool {
 	return slices.ContainsFunc(n.Links, func(l *world.Link) bool {
 		return l.Given && !l.Told && !l.Dropped && l.Target == owner.Pool && slices.Contains(or.at(n).up, l.ID)
 	})
 }
 
-// transferring notes what is read of an offer; of what is written on a fenced plane the plane itself tells the end.
+// transferring records a read of an offer. For a write on a fenced plane, the plane itself reports the end.
 func (or *wordsOracle) transferring(n *world.Node, t *world.Transfer) {
 	owner := t.Remote.Node
 	if g := owner.Grants[t.Grant]; t.Read && g != nil && !g.Loan.Asked {
@@ -187,7 +190,7 @@ func (or *wordsOracle) transferring(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// said notes a word, on a channel, of a grant that an owner gave, or that any did.
+// said records a done message on a channel for a grant of one owner, or of any owner if owner is plan.Nobody.
 func (or *wordsOracle) said(n *world.Node, owner int32, channel effects.Channel, id effects.GrantID) {
 	my := or.at(n)
 	was := len(my.given)
@@ -199,7 +202,7 @@ func (or *wordsOracle) said(n *world.Node, owner int32, channel effects.Channel,
 	}
 }
 
-// wordOn is what is judged of the words on a channel.
+// wordOn returns the check for done messages on a channel.
 func wordOn(channel effects.Channel) oracle.Check {
 	//exhaustive:ignore
 	switch channel { // There are no others.
@@ -214,7 +217,7 @@ func wordOn(channel effects.Channel) oracle.Check {
 	}
 }
 
-// saying takes a word as it leaves on a connection where it is answered.
+// saying takes a done message when it is sent on a connection for requests.
 func (or *wordsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	if len(or.at(n).given) == 0 {
 		return
@@ -236,19 +239,19 @@ func (or *wordsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	}
 }
 
-// endTold takes the word that an offer is not read any more.
+// endTold takes the message that an offer is not read any more.
 func (or *wordsOracle) endTold(n *world.Node, m *protocol.PullDoneSignal) {
 	or.said(n, plan.Nobody, effects.ChannelDone, effects.GrantID(m.Ext.Grant))
 }
 
-// down forgets what links were needed for: nobody knows who is finished with what.
+// down drops the grants that depend on links, because it is not known which of them are finished with.
 func (or *wordsOracle) down(n *world.Node) {
 	my := or.at(n)
 	my.given = slices.DeleteFunc(my.given, func(x givenBy) bool { return x.channel != effects.ChannelDone })
 }
 
-// revoked forgets a grant that its owner has ended while a question of its holder's waits for an answer where the word
-// would have been said: it could not be said in time, and says nothing now.
+// revoked drops a grant that its owner has ended while a request of the holder waits for a reply on the same channel.
+// The done message could not be sent in time, and has no meaning now.
 func (or *wordsOracle) revoked(owner *world.Node, id effects.GrantID) {
 	for _, n := range or.w.Nodes[:or.w.Ranks] {
 		my := or.at(n)
@@ -260,8 +263,8 @@ func (or *wordsOracle) revoked(owner *world.Node, id effects.GrantID) {
 	}
 }
 
-// finished forgets a grant whose lease was over before its holder was finished with it: its owner does not wait for
-// that.
+// finished drops a grant whose lease was over before its holder had finished, because the owner does not wait for the
+// done message.
 func (or *wordsOracle) finished(t *world.Transfer) {
 	n, owner := t.Local.Node, t.Remote.Node
 	if g := owner.Grants[t.Grant]; !t.Read && g != nil && or.w.Clock(owner) > g.Ends {
@@ -269,7 +272,7 @@ func (or *wordsOracle) finished(t *world.Transfer) {
 	}
 }
 
-// rests checks that nothing was left unsaid when all is quiet.
+// rests checks that no done message is missing when nothing is in flight.
 func (or *wordsOracle) rests(n *world.Node, when string) {
 	my := or.at(n)
 	for _, x := range my.given {
@@ -285,8 +288,8 @@ func (or *wordsOracle) rests(n *world.Node, when string) {
 	my.given = my.given[:0]
 }
 
-// noWay says whether a holder may have had no way to say its word since it was given what it is about: a connection
-// failed, or took too long, it was frozen itself, or its tables are so small that a peer has its share of them.
+// noWay reports whether a holder may have had no way to send its done message: a connection failed or took too long,
+// the holder was frozen, or its tables are so small that a peer uses up its share.
 func (or *wordsOracle) noWay(n *world.Node, x *givenBy) bool {
 	cfg := &pd.Its(n).Cfg
 	if x.slow || n.Frozen != x.frozen || x.channel == effects.ChannelDone && cmp.Or(cfg.GrantsMax, 4096) < 16 {
