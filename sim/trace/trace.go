@@ -87,7 +87,7 @@ type Message struct {
 	Channel string `json:"channel"`
 	Kind    string `json:"kind"` // its tag, or "noise"
 	Sent    int64  `json:"sent"`
-	Arrived int64  `json:"arrived"`        // the last time at which the message was delivered to its receiver; Never if it was not
+	Arrived int64  `json:"arrived"`        // time of the last delivery to the receiver; Never if there was none
 	Lost    bool   `json:"lost,omitempty"` // the message can no longer arrive
 	Text    string `json:"text,omitempty"` // the fields of the message in readable form
 	Refs    []int  `json:"refs,omitempty"`

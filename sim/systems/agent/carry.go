@@ -106,7 +106,7 @@ func (h *host) reserve(x *work, b *protocol.EngineCall) bool {
 	if !h.n.Sends() || b.Count == 0 {
 		return false
 	}
-	if j := &h.a.w.Jobs[x.job]; j.Sender == h.n.ID { // A lying engine may reserve pages for a job that its own node receives.
+	if j := &h.a.w.Jobs[x.job]; j.Sender == h.n.ID { // A lying engine may reserve for a job to its own node.
 		j.Life = h.life
 	}
 	h.give(x, pd.Command{Want: plan.WantReserve, Job: x.job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},

@@ -112,7 +112,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			}
 			call.Judged(checkLeftAlone)
 			tries := slices.ContainsFunc(s.attempts, func(a attempt) bool { return a.node == node && a.to == b.from })
-			late := pd.In(call).Nodes[node].Busy || slices.Contains(s.given, givenUp{node, call.Now()}) // The node handles the timeout only now.
+			late := pd.In(call).Nodes[node].Busy || slices.Contains(s.given, givenUp{node, call.Now()}) // Handled only now.
 			if call.Clock() >= b.until && !tries && !late {
 				call.Breaks(checkLeftAlone, "node %d lets ticket %d wait for all of its time, and its peer is left alone",
 					oracle.Node(node), oracle.Ticket(b.ticket))
