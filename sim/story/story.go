@@ -1,3 +1,8 @@
+// Package story turns the journal of one simulated run into a trace: a record of messages, transfers, grants, commands
+// and page states, with sentences that explain the events. For a violated property it selects the steps that led to it.
+//
+// Example: the simulator calls New before a run, Note for each line of the journal and Look after each delivery. If an
+// oracle fails, it calls Violated. End returns the trace, which package report draws.
 package story
 
 import (
