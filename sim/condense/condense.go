@@ -1,7 +1,12 @@
-// Package condense makes a few requests of a plan's many, over a few chunks, at instants that meet: what one leaves
-// behind is what the next comes upon. Five such worlds take about as long as one of profile full.
+// Package condense reduces a plan to a few requests over a few chunks, at times that are close together, so that a
+// request meets the state that an earlier request left behind. Five condensed runs take about as long as one run of
+// profile full.
 //
-// A caller may rely on this: the plan stays one that can be run, and is what its seed says.
+// A caller may rely on two properties: the condensed plan can be run, and it depends on the seed only.
+//
+// Example: Base(seed) names the profile in which the caller draws the plan of the seed, say "pull" with 40 jobs. Plan
+// then keeps a few of the jobs and at most one or two receivers, maps most keys to three chunks, moves each job near
+// another job, and sets the profile to "tiny".
 package condense
 
 import (
@@ -14,10 +19,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Profile is the name of plans that are condensed.
+// Profile is the profile name of condensed plans.
 const Profile = "tiny"
 
-// Bases are the profiles that they are drawn in before; those with most to meet stand here twice.
+// Bases lists the profiles in which plans are drawn before they are condensed. Profiles with more interactions are
+// listed twice, so that they are drawn more often.
 //
 //kvferry:table
 var Bases = []string{
@@ -25,12 +31,12 @@ var Bases = []string{
 	"recall", "p2p", "p2p",
 }
 
-// Base is the profile in which a seed's plan is drawn before.
+// Base returns the profile in which the plan of a seed is drawn before it is condensed.
 func Base(seed uint64) string {
 	return Bases[draw.Hash(seed, draw.Plan, 13, 0).Below(uint64(len(Bases)))]
 }
 
-// Plan makes a plan small.
+// Plan condenses p in place.
 func Plan(p *plan.Plan) {
 	c := condenser{p, func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 13, n) }}
 	c.nodes()
@@ -47,7 +53,7 @@ type condenser struct {
 	at func(uint64) draw.Of
 }
 
-// nodes leaves one to three senders, and one receiver or, now and then, two. Those of a ring of both stay.
+// nodes keeps one to three senders and one or at times two receivers. Nodes that both send and receive are all kept.
 func (c *condenser) nodes() {
 	if c.Topology.Both == 0 {
 		senders, receivers := 1+c.at(1).Between(1, 4)/2, 1+c.at(2).Between(0, 3)/3
@@ -58,7 +64,7 @@ func (c *condenser) nodes() {
 	}
 }
 
-// sizes leaves pools of a few pages, and sometimes tables of a few rows.
+// sizes sets pools of a few pages, and sometimes tables of a few rows.
 func (c *condenser) sizes() {
 	t, b := &c.Topology, &c.Bounds
 	t.Mismatch = t.Mismatch && c.at(9).Permille(200)
@@ -68,7 +74,7 @@ func (c *condenser) sizes() {
 		t.SenderPages = t.ReceiverPages
 	}
 	b.ReservePPM = min(b.ReservePPM, 100_000)
-	most := 6 // Most tables do not matter in most seeds.
+	most := 6 // Few seeds limit more than a few of these tables.
 	for i, f := range []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Grants, &b.Offers, &b.Fetches, &b.Staging} {
 		*f = 64
 		if c.at(uint64(20 + i)).Permille(120) {
@@ -82,11 +88,11 @@ func (c *condenser) sizes() {
 	b.Requests = max(b.Requests, 8)
 }
 
-// times leaves patience and leases that are as long as each other, or a few times as long.
+// times sets timeouts and leases that are equal or differ by a small factor.
 func (c *condenser) times() {
 	t := &c.Timeouts
 	unit := c.at(40).Time(10*time.Millisecond, 100*time.Millisecond)
-	some := func(n uint64, lo, hi int) time.Duration { // in quarters of a unit
+	some := func(n uint64, lo, hi int) time.Duration { // lo and hi are in quarters of a unit
 		return unit * time.Duration(c.at(n).Between(lo, hi)) / 4
 	}
 	t.Lease = some(41, 8, 24)
@@ -108,7 +114,7 @@ func (c *condenser) times() {
 	c.Delays.Message = max(50*time.Microsecond, unit/time.Duration(c.at(58).Between(8, 100)))
 	c.Delays.Device = max(20*time.Microsecond, unit/time.Duration(c.at(59).Between(8, 200)))
 	c.Delays.Scatter = max(20*time.Microsecond, unit/time.Duration(c.at(60).Between(8, 200)))
-	if len(c.Topology.DriftPPM) > 0 { // What clocks may be off by depends on the lease.
+	if len(c.Topology.DriftPPM) > 0 { // The tolerated clock drift depends on the lease.
 		most := int(world.DriftMax(effects.Duration(t.Lease), effects.Duration(t.LeaseGuard)))
 		for i := range c.Topology.DriftPPM {
 			c.Topology.DriftPPM[i] = c.at(uint64(70+i)).Between(-most, most)
@@ -116,10 +122,10 @@ func (c *condenser) times() {
 	}
 }
 
-// chunks is how many are shared by all requests.
+// chunks is the number of chunks that all requests share.
 const chunks = 3
 
-// jobs leaves a few, that are mostly of the same nodes and chunks.
+// jobs keeps a few jobs, mostly of the same nodes and chunks.
 func (c *condenser) jobs() {
 	for left := c.at(80).Between(1, 8); len(c.Jobs) > left; {
 		i := int(c.at(uint64(100 + len(c.Jobs))).Below(uint64(len(c.Jobs))))
@@ -142,7 +148,7 @@ func (c *condenser) jobs() {
 		}
 		j.At = c.near(c.Jobs[at(4).Below(uint64(i))].At, at)
 	}
-	if c.Bounds.Batch > 0 { // As many as the longest call names.
+	if c.Bounds.Batch > 0 { // The limit is the number of keys of the longest call.
 		c.Bounds.Batch = 1
 		for i := range c.Jobs {
 			c.Bounds.Batch = max(c.Bounds.Batch, uint32(len(c.Jobs[i].Keys)))
@@ -150,7 +156,8 @@ func (c *condenser) jobs() {
 	}
 }
 
-// habits has readers that ask early, and where offers are kept ones that gather what others brought.
+// habits makes some readers ask early. At receivers that keep offers it turns some jobs into readers that gather the
+// chunks that other jobs sent.
 func (c *condenser) habits(j *plan.Job, at func(uint64) draw.Of) {
 	if len(j.Said) > 0 || j.Plain || j.PlainTo {
 		return
@@ -161,7 +168,8 @@ func (c *condenser) habits(j *plan.Job, at func(uint64) draw.Of) {
 	}
 }
 
-// few are some of a job's keys. A chunk of its own may be a short one, which nobody else knows by another length.
+// few returns some of the keys of a job. A key that only this job uses may stand for a short chunk, because no other
+// job has the chunk with another length.
 func (c *condenser) few(j *plan.Job, at func(uint64) draw.Of) []uint32 {
 	keys := slices.Clone(j.Keys[:min(len(j.Keys), at(0).Between(1, chunks))])
 	if at(11).Permille(300) {
@@ -172,19 +180,19 @@ func (c *condenser) few(j *plan.Job, at func(uint64) draw.Of) []uint32 {
 			keys[k] = key%chunks + 1
 		}
 	}
-	if at(2).Permille(900) { // Else one chunk may stand there twice.
+	if at(2).Permille(900) { // Otherwise a chunk may occur twice.
 		slices.Sort(keys)
 		keys = slices.Compact(keys)
 	}
 	return keys
 }
 
-// near is an instant about as long after another one as something lasts, or just before or after it.
+// near returns a time close to from, or later than from by about one of the time spans of the plan.
 func (c *condenser) near(from time.Duration, at func(uint64) draw.Of) time.Duration {
 	spans := c.Spans()
 	d := min(*spans[at(6).Below(uint64(len(spans)))], 3*time.Second)
 	switch way := at(5).Below(10); {
-	case way < 3: // At once.
+	case way < 3: // No delay.
 	case way < 6:
 		d = at(7).Time(0, 2*d)
 		fallthrough
@@ -196,7 +204,7 @@ func (c *condenser) near(from time.Duration, at func(uint64) draw.Of) time.Durat
 	return max(0, from+at(8).Time(0, 12*c.Delays.Message)-4*c.Delays.Message)
 }
 
-// faults leaves some of one or two kinds, near requests.
+// faults keeps a few scheduled faults, moves them near jobs, and keeps the rates of a few kinds of faults.
 func (c *condenser) faults() {
 	var last time.Duration
 	for i := range c.Jobs {
@@ -233,9 +241,9 @@ func (c *condenser) faults() {
 	c.FaultsEnd = last + c.at(83).Time(10*time.Millisecond, 2*c.Timeouts.Put)
 }
 
-// presses puts what is seldom drawn together where it meets: answers that are missing while there is time to ask again,
-// planes that take as long as leases, ends of links and lives as something is under way over them, and words, imports
-// among them, that come late. Each by itself, so that each also meets what was drawn before.
+// presses adds conditions that are seldom drawn together: replies that are lost while there is time to retry, planes
+// that take as long as the leases, links that break and nodes that restart while work is in flight, and messages and
+// imports that arrive late. Each condition is drawn independently, so that each also occurs with the earlier choices.
 func (c *condenser) presses() {
 	t, r := &c.Timeouts, c.Rates
 	if c.at(90).Permille(250) {
@@ -266,7 +274,7 @@ func (c *condenser) presses() {
 		if x.Fault == plan.FaultCrash {
 			x.Node = plan.Node(at(2).Below(uint64(c.NodeCount())))
 		}
-		from := c.Jobs[at(3).Below(uint64(len(c.Jobs)))].At // Soon after, when it is under way.
+		from := c.Jobs[at(3).Below(uint64(len(c.Jobs)))].At // Shortly after the job starts, when its work is in flight.
 		x.At = from + at(4).Time(0, max(8*c.Delays.Message, 4*c.Delays.Device))
 		c.Faults = append(c.Faults, x)
 		c.FaultsEnd = max(c.FaultsEnd, x.At+c.Delays.Message)

@@ -9,11 +9,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is drawn for nodes that prefill and decode at once: by ordinals of its own, so that nothing else of a seed
-// depends on it.
+// The random choices for nodes that prefill and decode use ordinals of their own, so that no other choice of a seed
+// depends on them.
 
-// drawBoth draws two or three nodes that all do both, with few pages, so that what an engine reserves and what peers
-// send compete for them.
+// drawBoth draws two or three nodes that all send and receive. The pools are small, so that the reservations of an
+// engine and the allocation requests of peers compete for pages.
 func drawBoth(p *plan.Plan, s *Scale) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
 	n := at(200).Between(2, 3)
@@ -22,7 +22,7 @@ func drawBoth(p *plan.Plan, s *Scale) {
 	p.Topology.ReceiverPages = uint32(at(202).Between(4, 12))
 	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(203).Between(60, 100)), uint32(at(204).Between(30, 100))
-	if at(207).Permille(800) { // Else an engine asks for more than it may ever have.
+	if at(207).Permille(800) { // Otherwise an engine may request more pages than its share allows.
 		s.BatchMax = min(s.BatchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
 	}
 	if len(p.Topology.DriftPPM) > 0 {
@@ -41,8 +41,8 @@ func drawBoth(p *plan.Plan, s *Scale) {
 	}
 }
 
-// drawContest has some seeds be about the one line in which engines and peers wait for pages: who wants much of a small
-// pool is passed by who wants little, as often as may be.
+// drawContest makes some seeds test the allocation queue in which engines and peers wait for pages: small requests
+// overtake a large request for a small pool as often as the limit allows.
 func drawContest(p *plan.Plan, s *Scale, rates *[plan.FaultKinds]int) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
 	if !at(220).Permille(200) {
@@ -52,7 +52,7 @@ func drawContest(p *plan.Plan, s *Scale, rates *[plan.FaultKinds]int) {
 	p.Topology.ReceiverPages = uint32(at(222).Between(4, 7))
 	p.Topology.SenderPages = p.Topology.ReceiverPages
 	s.BatchMax = int(p.Topology.ReceiverPages)
-	b := plan.New().Bounds // Tables have room for all who wait.
+	b := plan.New().Bounds // The tables have room for all waiting requests.
 	b.Staging, b.ReservePPM = p.Bounds.Staging, p.Bounds.ReservePPM
 	p.Bounds = b
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = 100, uint32(at(223).Between(70, 100))
@@ -62,7 +62,7 @@ func drawContest(p *plan.Plan, s *Scale, rates *[plan.FaultKinds]int) {
 	p.Timeouts.Alloc += 2 * time.Second
 	p.Timeouts.Reply += 2 * time.Second
 	p.Timeouts.Put += 4 * time.Second
-	if at(227).Permille(700) { // Who is disturbed gives up before he starves.
+	if at(227).Permille(700) { // With other faults, a request would fail before it starves.
 		for _, f := range plan.Faults() {
 			if !f.Calm() {
 				rates[f] = 0

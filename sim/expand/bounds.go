@@ -7,11 +7,12 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// What machines have defaults for that no run lasts for, and no table of a small world fills: remembered states that
-// end, pauses, bounds of one message, windows. Where they are drawn, they are far below a run's length, or at what one
-// seed just reaches. Each has a label of its own, so that nothing else of a seed depends on it.
+// The default values of some limits are out of reach in a simulated run: a run is shorter than the expiry of remembered
+// states and the pauses, and a small world does not fill the windows or the largest message. The drawn values are far
+// below the length of a run, or are just reached in one seed. Each has a label of its own, so that no other choice of a
+// seed depends on it.
 
-// drawBounds draws those.
+// drawBounds draws these limits.
 func drawBounds(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 6, n) }
 	t, b := &p.Timeouts, &p.Bounds
@@ -45,7 +46,7 @@ func drawBounds(p *plan.Plan, profile string) {
 	}
 }
 
-// drawImpatient has drains end before their sweeps would, if they could.
+// drawImpatient makes some drains time out before their sweeps could end.
 func drawImpatient(p *plan.Plan, at func(uint64) draw.Of) {
 	for i := range p.Faults {
 		if f := &p.Faults[i]; f.Fault == plan.FaultDrain && at(uint64(200+i)).Permille(400) {
@@ -54,7 +55,8 @@ func drawImpatient(p *plan.Plan, at func(uint64) draw.Of) {
 	}
 }
 
-// drawLongest has one call name exactly as many chunks as one message may, and its put, if they fit into the pools.
+// drawLongest sets the batch limit so that the longest call, and its put if the pools have room, lists exactly as many
+// chunks as one message may.
 func drawLongest(p *plan.Plan) {
 	longest := -1
 	for i := range p.Jobs {

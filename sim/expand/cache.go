@@ -5,10 +5,11 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// What is drawn for receivers that are caches: by labels of its own, so that nothing else of a seed depends on it.
+// The random choices for receivers that are caches use labels of their own, so that no other choice of a seed depends
+// on them.
 
-// drawCaches draws which receivers are caches, and few pages for many requests that begin alike: what one brought,
-// others find, until its page is wanted.
+// drawCaches draws which receivers are caches, with small pools and many requests that share their first chunks. A
+// request finds the chunks that earlier requests sent until their pages are needed.
 func drawCaches(p *plan.Plan, s *Scale) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 6, n) }
 	for i := range p.Topology.Receivers {

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// drawCommunicators draws a leased plane as between NPUs. Nobody serves peers there that know no leases.
+// drawCommunicators draws a leased plane like the one between NPUs. On this plane no node serves peers without leases.
 func drawCommunicators(p *plan.Plan) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 5, n) }
 	p.Topology.Leased, p.Topology.Communicators, p.Topology.Trust = true, true, false
@@ -17,7 +17,7 @@ func drawCommunicators(p *plan.Plan) {
 	if at(1).Permille(500) { // A lease may end in the middle of a batch.
 		p.Delays.Device = at(1).Again().Time(2*time.Millisecond, 20*time.Millisecond)
 	}
-	if at(2).Permille(500) { // Grants end by their time, and are revoked.
+	if at(2).Permille(500) { // Grants time out and are revoked.
 		p.Timeouts.Put = at(2).Again().Time(100*time.Millisecond, time.Second)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// What is drawn for receivers that keep offers and for the engines that fetch from them: by labels of its
-// own, so that nothing else of a seed depends on it.
+// The random choices for receivers that keep offers and for the engines that fetch from them use labels of their own,
+// so that no other choice of a seed depends on them.
 
-// drawDelays draws which receivers keep offers, and within which bounds.
+// drawDelays draws which receivers keep offers, and their limits.
 func drawDelays(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 3, n) }
 	for i := range p.Topology.Receivers {
@@ -18,7 +18,7 @@ func drawDelays(p *plan.Plan, profile string) {
 			p.Topology.Delay = append(p.Topology.Delay, p.Receiver(i))
 		}
 	}
-	if profile == "delayed" { // Some senders write all the same: what a fetch wants is here already, or comes.
+	if profile == "delayed" { // Some senders push, so that a fetch finds its chunks in place.
 		p.Topology.Pull = p.Topology.Pull[:0]
 		for i := range p.Topology.Senders {
 			if i == 0 || at(uint64(10+i)).Permille(750) {
@@ -31,7 +31,7 @@ func drawDelays(p *plan.Plan, profile string) {
 	p.Timeouts.Loan = at(29).Time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
 	p.Delays.Scatter = at(30).Time(time.Millisecond/50, 10*time.Millisecond)
 	p.Bounds.Staging = uint32(at(22).Between(1, 8))
-	if at(23).Permille(150) { // Tables so small that being full is an ordinary event.
+	if at(23).Permille(150) { // Tables so small that they are often full.
 		p.Bounds.Offers, p.Bounds.Places, p.Bounds.Fetches = uint32(at(24).Between(1, 6)), uint32(at(25).Between(2, 24)),
 			uint32(at(26).Between(1, 4))
 	}
@@ -41,7 +41,7 @@ func drawDelays(p *plan.Plan, profile string) {
 	}
 }
 
-// drawReaders draws how those read for whom offers are kept, and who gathers what was sent for others.
+// drawReaders draws how engines read kept offers, and which jobs gather the chunks that were sent for other jobs.
 func drawReaders(p *plan.Plan) {
 	if len(p.Topology.Delay) == 0 {
 		return
@@ -60,7 +60,8 @@ func drawReaders(p *plan.Plan) {
 	}
 }
 
-// gather adds a reader of the whole chunks of two requests for the same node, which mostly come from two senders.
+// gather adds a job that reads the whole chunks of two requests for the same node. The chunks mostly come from two
+// senders.
 func gather(p *plan.Plan, i int, at func(uint64) draw.Of) {
 	one := p.Jobs[i]
 	other := p.Jobs[at(23).Below(uint64(i+1))]

@@ -9,10 +9,11 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Each seed of profile edge is about one thing that ordinary ones hardly meet: a life or a table at its edge, just as
-// something is under way that began before.
+// Each seed of profile edge tests one situation that ordinary seeds hardly reach: an incarnation ends or a table is
+// full while earlier work is in flight.
 
-// drawEdge draws which. Half of the seeds have no other faults, because who is disturbed gives up before.
+// drawEdge draws the situation. Half of the seeds have no other faults, because other faults often end the work
+// earlier.
 func drawEdge(p *plan.Plan, profile string) {
 	if profile != "edge" {
 		return
@@ -28,11 +29,11 @@ func drawEdge(p *plan.Plan, profile string) {
 	slices.SortStableFunc(p.Faults, func(a, b plan.Scheduled) int { return int(a.At - b.At) })
 }
 
-// drawLateTwins: first attempts at offers are long on their way, and come after the second was read, told, and that
-// word forgotten for others.
+// drawLateTwins delays the first attempts at offers. A first attempt arrives after the second attempt was read and
+// reported, and after the record of the report was evicted in favour of other records.
 func drawLateTwins(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Topology.Leased = at(10).Permille(800)
-	p.Topology.DriftPPM, p.Topology.Mismatch = nil, false // What clocks may be off by depends on the lease.
+	p.Topology.DriftPPM, p.Topology.Mismatch = nil, false // The tolerated clock drift depends on the lease.
 	p.Topology.SenderPages, p.Topology.ReceiverPages = max(p.Topology.SenderPages, 6), max(p.Topology.ReceiverPages, 12)
 	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = uint32(at(11).Between(1, 2)), 1, plan.New().Bounds.Peers
 	p.Bounds.Waiters, p.Bounds.ReservePPM = plan.New().Bounds.Waiters, 20_000
@@ -51,7 +52,7 @@ func drawLateTwins(p *plan.Plan, at func(uint64) draw.Of) {
 		j.Keys = []uint32{plan.KeysOwn + 8*j.Request, plan.KeysOwn + 8*j.Request + 1}[:d.Again().Between(1, 2)]
 	}
 	for from := range int32(p.Topology.Senders) {
-		for nth := range uint32(12) { // Connections, and the first questions on each.
+		for nth := range uint32(12) { // The connections, and the first requests on each connection.
 			for k := range uint64(3) {
 				if at(uint64(from)<<12 | uint64(nth)<<4 | k | 1<<20).Permille(250) {
 					p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultDelay, Nth: 2 * (k + 1),
@@ -62,7 +63,8 @@ func drawLateTwins(p *plan.Plan, at func(uint64) draw.Of) {
 	}
 }
 
-// drawHandsOver: the same, where there are fewer places for senders than senders: classes change hands meanwhile.
+// drawHandsOver is drawLateTwins with fewer fairness classes than senders, so that classes change their senders
+// meanwhile.
 func drawHandsOver(p *plan.Plan, at func(uint64) draw.Of) {
 	drawLateTwins(p, at)
 	p.Bounds.Peers = uint32(max(1, p.Topology.Senders-1))
@@ -70,7 +72,7 @@ func drawHandsOver(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 5*time.Millisecond, 20*time.Millisecond
 }
 
-// drawCrowd: strangers who only say hello come in crowds to a receiver whose table of peers they fill.
+// drawCrowd makes many unknown peers connect that only send a hello, so that they fill the peer table of a receiver.
 func drawCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	if at(10).Permille(500) {
 		p.Topology.Pull = nil
@@ -87,8 +89,8 @@ func drawCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	}
 }
 
-// drawDrainedTwice: a node whose sweeps take many steps drains with next to no patience, and its engine says so again
-// just as that is over.
+// drawDrainedTwice makes a node drain with a very short timeout while its sweeps take many steps. The engine asks for
+// the drain again just when the first drain ends.
 func drawDrainedTwice(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Bounds.Rows = 1
 	for i := range uint64(at(10).Between(3, 8)) {
@@ -99,13 +101,14 @@ func drawDrainedTwice(p *plan.Plan, at func(uint64) draw.Of) {
 	}
 }
 
-// drawRowReused: an import takes longer than its offer waits, and its sender's place goes to another meanwhile.
+// drawRowReused makes an import take longer than its offer waits, while the table row of the sender is reused for
+// another sender.
 func drawRowReused(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Topology.Leased = at(10).Permille(500)
 	p.Bounds.Peers = uint32(max(1, p.Topology.Senders-1))
 	p.Tuning.SpokeFor = at(11).Time(time.Millisecond, 50*time.Millisecond)
 	p.Delays.Message = at(12).Time(4*time.Millisecond, 10*time.Millisecond)
-	p.Delays.Device = min(p.Delays.Device, time.Millisecond) // What is asked can be answered in time.
+	p.Delays.Device = min(p.Delays.Device, time.Millisecond) // Requests can be answered in time.
 	t := &p.Timeouts
 	t.Alloc = at(13).Time(2*time.Millisecond, 12*time.Millisecond)
 	t.Reply = t.Alloc + at(14).Time(60*time.Millisecond, 150*time.Millisecond)

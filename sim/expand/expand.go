@@ -1,5 +1,9 @@
-// Package expand is what a seed draws of prefill and decode: topology, timeouts and bounds, jobs, faults and their
-// rates, as a profile narrows them. Each draw is keyed by what it is for, so that one more changes no other.
+// Package expand turns a seed into a plan for prefill and decode nodes: topology, timeouts and limits, jobs, faults and
+// their rates. A profile restricts the choices. Each random choice is keyed by its purpose, so that adding a choice
+// changes no other choice. The same seed and profile always give the same plan.
+//
+// Example: Plan(7, "pull", nil) draws a world in which every sender offers its chunks to be read, then the jobs, then
+// the scheduled faults, and returns the plan, which the simulator runs.
 package expand
 
 import (
@@ -13,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Profiles are the names that [Plan] takes without being given more.
+// Profiles lists the built-in profile names of [Plan].
 //
 //kvferry:table
 var Profiles = []string{
@@ -21,40 +25,41 @@ var Profiles = []string{
 	"foreign", "both", "edge",
 }
 
-// DefaultProfile draws everything.
+// DefaultProfile is the profile that does not restrict the choices.
 const DefaultProfile = "swarm"
 
-// A Profile is what somebody else adds to those: it narrows what is drawn.
+// A Profile is an additional profile that another package defines to restrict or change the choices.
 type Profile struct {
 	Name  string
-	World func(d *Draft) // after topology, timeouts and bounds
-	Jobs  func(d *Draft) // after the workload; faults follow
+	World func(d *Draft) // called after topology, timeouts and limits are drawn
+	Jobs  func(d *Draft) // called after the jobs are drawn and before the faults are drawn
 }
 
-// A Draft is a plan that is being drawn.
+// A Draft is an unfinished plan.
 type Draft struct {
 	*plan.Plan
 	Scale Scale
 }
 
-// Caches draws receivers that keep what nobody expects any more.
+// Caches draws receivers that keep chunks which no request expects any more.
 func Caches(d *Draft) { drawCaches(d.Plan, &d.Scale) }
 
-// Scale is what is drawn of a workload and of scheduled faults before they are listed.
+// Scale holds the sizes of the workload and the numbers of scheduled faults, before the individual jobs and faults are
+// drawn.
 type Scale struct {
 	Jobs      int
 	BatchMax  int
-	Groups    int // of jobs that share their first chunks
+	Groups    int // number of groups of jobs that share their first chunks
 	Window    time.Duration
-	Early     int  // per thousand jobs
-	Plain     int  // likewise
-	PlainTo   int  // likewise, of senders that are read from
-	Whole     int  // likewise, of those that are not plain
-	Ring      bool // each node sends to the next
+	Early     int  // jobs per thousand
+	Plain     int  // jobs per thousand
+	PlainTo   int  // jobs per thousand, of pull senders
+	Whole     int  // jobs per thousand, of jobs that are not plain
+	Ring      bool // each node sends to the next node
 	Scheduled [plan.FaultKinds]int
 }
 
-// Plan draws the plan of a seed in one of those profiles, or in one of more.
+// Plan draws the plan of a seed in a built-in profile or, if more is not nil, in that additional profile.
 func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 	p := plan.Plan{Version: plan.Version, Seed: seed, Profile: profile, Rates: map[plan.Fault]int{}}
 	d := Draft{Plan: &p}
@@ -80,8 +85,8 @@ func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 	return p
 }
 
-// drawWorld draws all but the lists. Every line has an ordinal of its own, so that a
-// new line changes no other.
+// drawWorld draws everything except the lists of jobs and faults. Every line uses an ordinal of its own, so that a new
+// line changes no other choice.
 func drawWorld(d *Draft, profile string, more *Profile) {
 	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
@@ -106,7 +111,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 	}
 	p.Bounds = plan.New().Bounds
 	p.Bounds.Overtakes, p.Bounds.PeerSharePct = pages(30, 1, 16), min(pages(31, 60, 140), 100)
-	if at(32).Permille(250) { // Bounds so small that being full is an ordinary event.
+	if at(32).Permille(250) { // Tables so small that they are often full.
 		p.Bounds.Puts, p.Bounds.Reserves, p.Bounds.Gets = pages(33, 1, 4), pages(34, 1, 6), pages(35, 1, 4)
 		p.Bounds.Waiters, p.Bounds.Requests, p.Bounds.Grants = pages(36, 1, 3), pages(37, 4, 16), pages(38, 1, 4)
 		p.Bounds.Peers = pages(39, 1, 4)
@@ -126,7 +131,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range p.NodeCount() {
 			drift := draw.Hash(p.Seed, draw.Clock, uint64(i), 1).Between(-most, most)
-			if at(81).Permille(300) { // As far off as they may be.
+			if at(81).Permille(300) { // The largest tolerated drift.
 				drift = most
 				if i < p.Topology.Senders {
 					drift = -most
@@ -154,7 +159,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 	if len(p.Topology.Pull) > 0 && draw.Hash(p.Seed, draw.Plan, 2, 24).Permille(330) {
 		s.PlainTo = draw.Hash(p.Seed, draw.Plan, 2, 25).Between(50, 600)
 	}
-	if at(112).Permille(150) { // Calls too large for one put.
+	if at(112).Permille(150) { // Some calls are too large for one put.
 		s.Whole = at(112).Again().Between(100, 700)
 	}
 	rates := p.DrawRates(profile)
@@ -189,7 +194,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		if at(79).Permille(500) {
 			s.Plain = at(79).Again().Between(300, 700)
 		}
-		if at(100).Permille(700) { // Who is disturbed gives up before he starves.
+		if at(100).Permille(700) { // With other faults, a request would fail before it starves.
 			for _, f := range plan.Faults() {
 				if !f.Calm() {
 					rates[f] = 0
@@ -211,7 +216,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 	p.FaultsEnd = s.Window + time.Second
 }
 
-// drawPulls draws which senders offer their chunks to be read, and within which bounds.
+// drawPulls draws which senders offer their chunks to be read, and their limits.
 func drawPulls(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 2, n) }
 	for i := range p.Topology.Senders {
@@ -222,7 +227,7 @@ func drawPulls(p *plan.Plan, profile string) {
 	p.Timeouts.PullTTL = at(20).Time(p.Timeouts.Lease/2, p.Timeouts.Lease)
 	p.Timeouts.Read = at(23).Time(100*time.Millisecond, 3*time.Second)
 	p.Bounds.ReservePPM = 20_000
-	if at(21).Permille(500) { // So much that offers wait for each other.
+	if at(21).Permille(500) { // A reserve so large that offers wait for each other.
 		p.Bounds.ReservePPM = uint32(at(22).Between(0, 500_000))
 	}
 }
@@ -237,7 +242,7 @@ func drawJobs(p *plan.Plan, s *Scale) {
 			Early: at(1).Permille(s.Early), Plain: at(8).Permille(s.Plain), Batch: at(6).Between(1, s.BatchMax),
 			At: at(7).Time(0, s.Window)}
 		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).Permille(s.PlainTo)
-		if s.Ring || j.To == j.From { // Nobody sends to himself.
+		if s.Ring || j.To == j.From { // No node sends to itself.
 			j.To = plan.Node((int(j.From) + 1) % p.NodeCount())
 		}
 		group := uint32(at(2).Below(uint64(s.Groups)))

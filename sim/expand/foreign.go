@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// drawForeign draws whose encoders are not ours.
+// drawForeign draws the nodes that use an encoder other than kvferry's.
 func drawForeign(p *plan.Plan, profile string) {
 	if profile != "foreign" {
 		return

@@ -8,13 +8,13 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Some seeds of each profile but calm and edge are about a table that fills, or a driver that lags, as ordinary ones
-// are too small for. TestCoverage demands the marks that machines leave there.
+// Some seeds of each profile except calm and edge test a full table or a slow driver, because ordinary seeds are too
+// small to reach these situations. TestCoverage requires the coverage marks of the machines there.
 
-// oddly is how many seeds of a thousand those are.
+// oddly is the number of these seeds per thousand.
 const oddly = 50
 
-// drawOdd draws whether a seed is about one of them, and which.
+// drawOdd draws whether a seed tests one of these situations, and which one.
 func drawOdd(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 5, n) }
 	if profile == "calm" || profile == "edge" || len(p.Jobs) == 0 || !at(0).Permille(oddly) {
@@ -32,19 +32,20 @@ func drawOdd(p *plan.Plan, profile string) {
 	stories[at(1).Below(uint64(len(stories)))](p, at)
 }
 
-// drawLateDriver: connections take far longer to open than a handshake may, so that attempts add up whose ends are
-// still to come.
+// drawLateDriver makes connections take much longer to open than a handshake may take, so that attempts without an
+// outcome accumulate.
 func drawLateDriver(p *plan.Plan, at func(uint64) draw.Of) {
 	raise(p, plan.FaultDelay, 900)
 	p.Delays.Message = at(10).Time(100*time.Microsecond, 300*time.Microsecond)
-	p.Delays.Device = min(p.Delays.Device, 3*time.Millisecond) // What is asked can be answered in time.
+	p.Delays.Device = min(p.Delays.Device, 3*time.Millisecond) // Requests can be answered in time.
 	p.Timeouts.Alloc = at(11).Time(5*time.Millisecond, 15*time.Millisecond)
 	p.Timeouts.Reply = p.Timeouts.Alloc + 10*time.Millisecond
 	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 2*time.Millisecond, 10*time.Millisecond
 	p.Timeouts.Put = max(p.Timeouts.Put, time.Second)
 }
 
-// drawPlainCrowd: more plain senders than there are classes for ask one receiver at once, and wait for its few pages.
+// drawPlainCrowd makes more plain senders than there are fairness classes send allocation requests to one receiver at
+// the same time and wait for its few pages.
 func drawPlainCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Topology.Leased, p.Topology.ReceiverPages = true, uint32(at(10).Between(2, 4))
 	ample := plan.New().Bounds
@@ -60,14 +61,14 @@ func drawPlainCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	}
 }
 
-// drawWordsWait: a receiver has room for the word of one end or two, and its transport refuses to take them.
+// drawWordsWait gives a receiver room for only one or two done messages, while its transport refuses to send them.
 func drawWordsWait(p *plan.Plan, at func(uint64) draw.Of) {
 	raise(p, plan.FaultRefused, at(10).Between(150, 400))
 	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = 1, 1, plan.New().Bounds.Peers
 	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 200*time.Millisecond, 800*time.Millisecond
 }
 
-// drawFetchesFull: there may be one fetch at a time, and one that was given up still reads as the next comes.
+// drawFetchesFull allows one fetch at a time. An abandoned fetch is still reading when the next fetch arrives.
 func drawFetchesFull(p *plan.Plan, at func(uint64) draw.Of) {
 	j, ok := offering(p, at(10))
 	if !ok {
@@ -75,7 +76,7 @@ func drawFetchesFull(p *plan.Plan, at func(uint64) draw.Of) {
 	}
 	p.Topology.Leased, p.Bounds.Fetches = true, 1
 	raise(p, plan.FaultLateStore, 700)
-	p.Delays.Device = min(p.Delays.Device, 8*time.Millisecond) // Else none ends in time, whatever becomes of it.
+	p.Delays.Device = min(p.Delays.Device, 8*time.Millisecond) // Otherwise no read ends in time.
 	p.Delays.Scatter = min(p.Delays.Scatter, 2*time.Millisecond)
 	p.Timeouts.Fetch = at(11).Time(50*time.Millisecond, 150*time.Millisecond)
 	shared := slices.DeleteFunc(slices.Clone(j.Keys), func(k uint32) bool { return k >= plan.KeysOwn })

@@ -9,13 +9,13 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Some seeds of the profiles that draw most are about one [Conjunction]: faults that each are rare are put where they
-// meet. Such a seed is what it would have been but for that, and all draws have labels of their own.
+// Some seeds of profiles delayed and full test one [Conjunction]: faults that are each rare are placed so that they
+// occur together. The seed is otherwise unchanged, because all choices use labels of their own.
 
-// rarely is how many seeds of a thousand those are: few enough that ordinary stories stay ordinary.
+// rarely is the number of these seeds per thousand. It is small enough that most seeds remain ordinary.
 const rarely = 240
 
-// drawRare draws whether a seed is about a conjunction, and which.
+// drawRare draws whether a seed tests a conjunction, and which one.
 func drawRare(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 4, n) }
 	if profile != "delayed" && profile != "full" || len(p.Jobs) == 0 {
@@ -35,12 +35,12 @@ func drawRare(p *plan.Plan, profile string) {
 	slices.SortStableFunc(p.Faults, func(a, b plan.Scheduled) int { return int(a.At - b.At) })
 }
 
-// offering picks a job whose chunks are offered to a receiver that keeps offers, if there is one.
+// offering picks a job with chunks that are offered to a receiver that keeps offers. It returns false if there is none.
 func offering(p *plan.Plan, d draw.Of) (*plan.Job, bool) {
 	return offeredTo(p, d, func(j *plan.Job) bool { return slices.Contains(p.Topology.Delay, j.To) })
 }
 
-// offeredTo picks a job whose chunks are offered to a receiver that will do, if there is one.
+// offeredTo picks a job that offers its chunks and for which does returns true. It returns false if there is none.
 func offeredTo(p *plan.Plan, d draw.Of, does func(*plan.Job) bool) (*plan.Job, bool) {
 	var of []*plan.Job
 	for i := range p.Jobs {
@@ -55,18 +55,18 @@ func offeredTo(p *plan.Plan, d draw.Of, does func(*plan.Job) bool) (*plan.Job, b
 	return of[d.Below(uint64(len(of)))], true
 }
 
-// loseAnswers lets one of the first answers between two nodes be lost.
+// loseAnswers makes one of the first replies on an allocation connection between the nodes of a job be lost.
 func loseAnswers(p *plan.Plan, j *plan.Job, d draw.Of) {
 	p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultReplyLost,
 		About: plan.AboutConn(int32(j.From), 0, int32(j.To), effects.ChannelAlloc, uint32(d.Between(1, 2))),
 		Nth:   1 + d.Again().Below(5)})
 }
 
-// raise makes a fault that is drawn on the fly at least so frequent.
+// raise sets the rate of a fault to at least the given number per thousand.
 func raise(p *plan.Plan, f plan.Fault, permille int) { p.Rates[f] = max(p.Rates[f], permille) }
 
-// drawDrainedKeeper: the answer to an offer is lost, and its receiver drains before it comes again, with reads under
-// way.
+// drawDrainedKeeper makes the reply to an offer be lost. The receiver drains before the offer is retried, with reads in
+// flight.
 func drawDrainedKeeper(p *plan.Plan, at func(uint64) draw.Of) {
 	j, ok := offering(p, at(10))
 	if !ok {
@@ -83,7 +83,7 @@ func drawDrainedKeeper(p *plan.Plan, at func(uint64) draw.Of) {
 		For: at(14).Time(time.Second, 2*time.Second)})
 }
 
-// readSlowly lets the first reads of a job's receiver go on for long, on a leased plane mostly.
+// readSlowly makes the first reads of the receiver of a job take long, mostly on a leased plane.
 func readSlowly(p *plan.Plan, j *plan.Job, d draw.Of) {
 	if p.Topology.Leased = d.Permille(800); !p.Topology.Leased {
 		p.Delays.Device = max(p.Delays.Device, 20*time.Millisecond)
@@ -95,7 +95,7 @@ func readSlowly(p *plan.Plan, j *plan.Job, d draw.Of) {
 	}
 }
 
-// drawFrozenOverRestart: a receiver is frozen while a sender that it reads from dies and starts anew.
+// drawFrozenOverRestart freezes a receiver while a sender from which it reads crashes and restarts.
 func drawFrozenOverRestart(p *plan.Plan, at func(uint64) draw.Of) {
 	j, ok := offering(p, at(10))
 	if !ok {
@@ -108,14 +108,14 @@ func drawFrozenOverRestart(p *plan.Plan, at func(uint64) draw.Of) {
 		plan.Scheduled{Fault: plan.FaultFreeze, Node: j.To, At: dies - at(13).Time(0, 20*time.Millisecond),
 			For: at(14).Time(time.Second, 4*time.Second)},
 		plan.Scheduled{Fault: plan.FaultCrash, Node: j.From, At: dies})
-	for i := range p.Jobs { // The new life offers at once, and names its grants as the former one did.
+	for i := range p.Jobs { // The new incarnation offers at once and numbers its grants as the former incarnation did.
 		if o := &p.Jobs[i]; o.From == j.From && !o.Gather && at(uint64(100+i)).Permille(400) {
 			o.To, o.At = j.To, dies+at(uint64(200+i)).Time(0, 2*time.Second)
 		}
 	}
 }
 
-// drawFetchesBeside: several fetches of the same chunks, which fail and are aborted at different times.
+// drawFetchesBeside adds several fetches of the same chunks that fail or are aborted at different times.
 func drawFetchesBeside(p *plan.Plan, at func(uint64) draw.Of) {
 	j, ok := offering(p, at(10))
 	if !ok {
@@ -144,11 +144,12 @@ func drawFetchesBeside(p *plan.Plan, at func(uint64) draw.Of) {
 		At: j.At + at(13).Time(20*time.Millisecond, 600*time.Millisecond), Pick: at(14).Below(1000)})
 }
 
-// drawFetchesOver: a plain sender's chunks are readable as they are granted; one waits for that until its receiver,
-// which is frozen meanwhile, finds that the time of former grants is over, and that of a fetch of the chunk, too.
+// drawFetchesOver makes a plain sender wait for a grant. The chunks of a plain sender become readable when they are
+// granted. The receiver is frozen meanwhile; when it continues, the earlier grants and a fetch of the chunk have both
+// timed out.
 func drawFetchesOver(p *plan.Plan, at func(uint64) draw.Of) {
 	first, keeps := p.Jobs[at(15).Below(uint64(len(p.Jobs)))], p.Topology.Delay
-	var writes []plan.Node // Who offers is not served as a plain sender.
+	var writes []plan.Node // A pull sender is not served as a plain sender.
 	for n := range plan.Node(p.Topology.Senders) {
 		if !slices.Contains(p.Topology.Pull, n) {
 			writes = append(writes, n)
@@ -159,7 +160,7 @@ func drawFetchesOver(p *plan.Plan, at func(uint64) draw.Of) {
 	}
 	first.To, first.Gather = keeps[at(15).Again().Below(uint64(len(keeps)))], false
 	first.From = writes[at(18).Below(uint64(len(writes)))]
-	// Nobody else takes the few grants meanwhile.
+	// No other job takes the few grants meanwhile.
 	p.Jobs = slices.DeleteFunc(p.Jobs, func(o plan.Job) bool {
 		beside := o.To == first.To && o.At > first.At-3*time.Second && o.At < first.At+2*time.Second
 		return o.Request == first.Request || beside
@@ -176,11 +177,11 @@ func drawFetchesOver(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Timeouts.Fetch = at(13).Time(100*time.Millisecond, p.Timeouts.Lease)
 	p.Timeouts.Alloc = max(p.Timeouts.Alloc, p.Timeouts.Lease+800*time.Millisecond)
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+50*time.Millisecond)
-	p.Topology.DriftPPM = nil // What they may be off by depends on the lease.
+	p.Topology.DriftPPM = nil // The tolerated clock drift depends on the lease.
 	p.Rates[plan.FaultAbandon] = 0
 	j.Plain, j.PlainTo, j.Early, j.Batch, j.Keys = true, false, false, 1, []uint32{41, 42, 43, 44}
 	asks := j.At + at(14).Time(5*time.Millisecond, 60*time.Millisecond)
-	for i, key := range j.Keys[1:] { // Which of them waits depends on what others have.
+	for i, key := range j.Keys[1:] { // The chunk that waits depends on the grants of the others.
 		if len(p.Jobs) < plan.JobsMax {
 			p.Jobs = append(p.Jobs, plan.Job{Request: Unused(p), From: first.From, To: first.To, Batch: 1, Gather: true,
 				At: asks + time.Duration(i)*100*time.Microsecond, Keys: []uint32{key}})
@@ -191,8 +192,8 @@ func drawFetchesOver(p *plan.Plan, at func(uint64) draw.Of) {
 		For: p.Timeouts.Lease + at(17).Time(50*time.Millisecond, 500*time.Millisecond)})
 }
 
-// drawRefusedWhileRead: a receiver that reads offers as they come gives a read up that goes on at its device, its
-// answer is lost, and the offer comes again.
+// drawRefusedWhileRead makes a receiver that reads offers on arrival abandon a read that its device continues. The
+// reply is lost, and the sender retries the offer.
 func drawRefusedWhileRead(p *plan.Plan, at func(uint64) draw.Of) {
 	j, ok := offeredTo(p, at(10), func(j *plan.Job) bool { return !slices.Contains(p.Topology.Delay, j.To) })
 	if !ok {
@@ -201,7 +202,7 @@ func drawRefusedWhileRead(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Topology.Leased = true
 	raise(p, plan.FaultLateStore, 600)
 	raise(p, plan.FaultReplyLost, 400)
-	p.Delays.Device = min(p.Delays.Device, 10*time.Millisecond) // Else none ends in time, whatever becomes of it.
+	p.Delays.Device = min(p.Delays.Device, 10*time.Millisecond) // Otherwise no read ends in time.
 	p.Timeouts.Read = at(11).Time(40*time.Millisecond, 200*time.Millisecond)
 	p.Timeouts.Alloc = at(12).Time(40*time.Millisecond, 200*time.Millisecond)
 	p.Timeouts.Reply = p.Timeouts.Alloc + at(13).Time(20*time.Millisecond, 100*time.Millisecond)
@@ -209,7 +210,7 @@ func drawRefusedWhileRead(p *plan.Plan, at func(uint64) draw.Of) {
 	j.Batch = min(j.Batch, 2)
 }
 
-// Unused is the number of a request that no job has.
+// Unused returns a request number that no job of p uses.
 func Unused(p *plan.Plan) (number uint32) {
 	for i := range p.Jobs {
 		number = max(number, p.Jobs[i].Request+1)
@@ -217,8 +218,8 @@ func Unused(p *plan.Plan) (number uint32) {
 	return number
 }
 
-// drawOfferedLate: the answer to an offer is lost, and its receiver frozen until after the lease, when the offer has
-// come again.
+// drawOfferedLate makes the reply to an offer be lost, and freezes the receiver until after the lease, when the retried
+// offer has arrived.
 func drawOfferedLate(p *plan.Plan, at func(uint64) draw.Of) {
 	j, ok := offering(p, at(10))
 	if !ok {
@@ -234,8 +235,8 @@ func drawOfferedLate(p *plan.Plan, at func(uint64) draw.Of) {
 		For: at(14).Time(p.Timeouts.PullTTL, p.Timeouts.PullTTL+p.Timeouts.Reply)})
 }
 
-// drawFullUnderWay: answers that a receiver is full come just as their sender loses patience, and stay in its mailbox
-// until it has asked again on another connection, whose answer comes too late as well.
+// drawFullUnderWay makes replies that report a full receiver arrive just when the sender times out. They stay in the
+// mailbox of the sender until it has retried on another connection, and the reply there arrives too late as well.
 func drawFullUnderWay(p *plan.Plan, at func(uint64) draw.Of) {
 	first := p.Jobs[at(12).Below(uint64(len(p.Jobs)))]
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, uint32(at(11).Between(4, 8)))

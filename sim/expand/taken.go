@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// drawTakenBack draws whether a seed is about senders that take offers back while these wait at their receivers, for
-// pages or for the links to what is offered.
+// drawTakenBack draws whether a seed tests senders that withdraw offers. The offers wait at their receivers, for pages
+// or for the links to the offered pages.
 func drawTakenBack(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, n) }
 	if profile != "pull" || !at(0).Permille(120) {
@@ -16,7 +16,7 @@ func drawTakenBack(p *plan.Plan, profile string) {
 	}
 	raise(p, plan.FaultAbort, at(1).Between(300, 600))
 	raise(p, plan.FaultHoard, 200)
-	if at(2).Permille(500) { // The link comes late.
+	if at(2).Permille(500) { // The link is established late.
 		raise(p, plan.FaultDelay, 200)
 	}
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, uint32(at(3).Between(4, 8)))

@@ -7,10 +7,10 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// What bounds a rank inside has defaults that no small world reaches. Where they are drawn, they are so small that the
-// same worlds are below them, at them, above and far above. Each has a label of its own, as bounds have.
+// The internal limits of a rank have defaults that no small world reaches. The drawn values are so small that the same
+// worlds stay below, reach or far exceed them. Each has a label of its own, as the limits in drawBounds have.
 
-// drawTuning draws those.
+// drawTuning draws these limits.
 func drawTuning(p *plan.Plan) {
 	t := &p.Tuning
 	few := func(label uint64, permille int, to *uint32, lo, hi int) {

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Table has a row for each cell, in Markdown.
+// Table returns a Markdown table with one row per cell.
 func Table(grid []Cell) string {
 	var b strings.Builder
 	b.WriteString("| model | link | a layer on it | left by layer | as a whole | ratio |\n|---|---|---|---|---|---|\n")
@@ -26,15 +26,15 @@ func ms(d effects.Duration) string {
 	return fmt.Sprintf("%.*f ms", max(0, 1-int(math.Log10(max(1, x)))), x)
 }
 
-// The plot's size, and where its axes are.
+// The size of the plot and the positions and ranges of its axes.
 const (
 	width, height            = 845, 460
 	left, right, top, bottom = 110, 620, 60, 410
 	fastest, slowest         = 0.5, 30_000 // ms
 )
 
-// Plot draws them as SVG, and says what the axes are: both are logarithmic, and times are virtual. Models have colours,
-// and what goes as a whole is dashed.
+// Plot returns an SVG plot of the cells with labelled axes. Both axes are logarithmic, and times are virtual. Each
+// model has a colour; the lines for transfers as a whole are dashed.
 func Plot(grid []Cell) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" `+

@@ -1,6 +1,9 @@
-// Package exposed measures what is left of a transfer when a prefill has computed its last layer: two ranks as they
-// are, a model's compute time and a link's in virtual time, and nothing that goes wrong. Grid is what
-// docs/benchmarks.md shows.
+// Package exposed measures the exposed part of a transfer: the time that the transfer still takes after the prefill has
+// computed its last layer. It runs two real ranks, with the compute time of a model and the transfer time of a link in
+// virtual time and without faults. Grid returns the measurements that docs/benchmarks.md shows.
+//
+// Example: Measure(m, l, ByLayer) computes a request of 8,292 tokens layer by layer. The sender pushes each layer while
+// the next layer is computed. The result is the time from the end of the last layer to the outcome of the push.
 package exposed
 
 import (
@@ -15,26 +18,26 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Model is what one request of it is, at one rank.
+// A Model describes one request to a model, at one rank.
 type Model struct {
 	Name    string
 	Layers  int
 	Token   uint64           // bytes of one token in one layer
-	Compute effects.Duration // of one layer of all tokens of the request
+	Compute effects.Duration // time to compute one layer for all tokens of the request
 }
 
-// A Link carries one batch after the other.
+// A Link describes a network link that transfers batches one after the other.
 type Link struct {
 	Name    string
-	Second  uint64           // bytes in one
-	Batch   effects.Duration // that a batch takes beside its bytes
-	Message effects.Duration // that a message takes, one way
+	Second  uint64           // bytes per second
+	Batch   effects.Duration // fixed time per batch, in addition to the time for its bytes
+	Message effects.Duration // one-way latency of a message
 }
 
-// How a request goes.
+// How says how a request is transferred.
 type How int
 
-// By layer, as a whole, or as the policy has it.
+// The request is pushed layer by layer, as whole chunks, or as the policy of the rank decides.
 const (
 	ByLayer How = iota
 	AsWhole
@@ -43,21 +46,22 @@ const (
 
 const (
 	chunkTokens = 256
-	chunks      = 32 // whole ones
+	chunks      = 32 // whole chunks per request
 	rest        = 100
 	merge       = 8 << 20
 )
 
-// Bytes are those of a layer of a request.
+// Bytes returns the size in bytes of one layer of a request.
 func (m *Model) Bytes() uint64 { return m.Token * (chunks*chunkTokens + rest) }
 
-// cost is what so many bytes take on a link, in one batch.
+// cost returns the time that one batch of the given number of bytes takes on the link.
 func (l *Link) cost(bytes uint64) effects.Duration {
 	return l.Batch + effects.Duration(float64(bytes)/float64(l.Second)*float64(effects.Second))
 }
 
-// Bound is what is left at the most of a request that goes by layer over a link that keeps up: the batches of the last
-// layer, the tail of all, and what is said for each.
+// Bound returns an upper bound of the exposed time of a request that is pushed layer by layer over a link that keeps up
+// (see KeepsUp). The bound covers the batches of the last layer, the partial chunks of all layers, and the messages for
+// both.
 func (m *Model) Bound(l *Link) effects.Duration {
 	layer := m.Token * chunks * chunkTokens
 	batches := effects.Duration(layer/merge + 1)
@@ -65,13 +69,13 @@ func (m *Model) Bound(l *Link) effects.Duration {
 	return batches*l.Batch + l.cost(layer) + said + l.cost(uint64(m.Layers)*m.Token*rest) + 2*said + l.cost(merge)
 }
 
-// KeepsUp says whether a link carries a layer while the next one is computed.
+// KeepsUp reports whether a link transfers one layer in the time in which the next layer is computed.
 func (m *Model) KeepsUp(l *Link) bool {
 	batches := effects.Duration(m.Token*chunks*chunkTokens/merge + 1)
 	return batches*(l.Batch+4*l.Message)+l.cost(m.Token*chunks*chunkTokens) <= m.Compute
 }
 
-// Measure is how long a request takes after its last layer, and an error if it does not arrive whole.
+// Measure returns the exposed time of a request, and an error if the request does not arrive complete.
 func Measure(m Model, l Link, how How) (effects.Duration, error) {
 	w := world{link: l}
 	if err := w.open(m, how); err != nil {
@@ -83,7 +87,7 @@ func Measure(m Model, l Link, how How) (effects.Duration, error) {
 		return 0, fmt.Errorf("%d pages for %d", len(w.reserved), len(pages))
 	}
 	copy(pages, w.reserved)
-	for request := range 2 { // With the first one the ranks meet.
+	for request := range 2 { // The first request also pays for the handshake of the ranks, so it is not measured.
 		from, err := w.request(m, how, fmt.Sprint(request), pages)
 		if err != nil || request == 1 {
 			return w.ended.Sub(from), err
@@ -92,7 +96,8 @@ func Measure(m Model, l Link, how How) (effects.Duration, error) {
 	return 0, nil
 }
 
-// request computes a request and waits for its end; it says when its last layer was there.
+// request computes and transfers a request, and returns the time at which the last layer was computed. It returns an
+// error if the request does not arrive complete.
 func (w *world) request(m Model, how How, name string, pages []effects.Page) (effects.Time, error) {
 	keys := make([][]byte, chunks+1)
 	for i := range keys {
@@ -140,14 +145,14 @@ func (w *world) request(m Model, how How, name string, pages []effects.Page) (ef
 	return from, nil
 }
 
-// world is two ranks, who pushes and who is pushed to.
+// world is the state of a measurement: the pushing rank (index 0) and the receiving rank (index 1) with their link.
 type world struct {
 	link     Link
 	now      effects.Time
 	ranks    [2]*rank.Rank
 	queue    queue
 	ids      uint64
-	free     effects.Time // when the link is
+	free     effects.Time // when the link becomes free
 	asked    map[effects.Request]effects.Corr
 	told     map[effects.Landing]effects.Corr
 	us       effects.Incarnation
@@ -244,7 +249,7 @@ func (w *world) carry(who int, e effects.Effect) {
 	case *effects.Revoke:
 		w.after(0, who, &effects.Revoked{Grant: e.Grant})
 	case *effects.Cancel, *effects.Close, *effects.Copy, *effects.Drop, *effects.Grant, *effects.Observe, *effects.Post,
-		*effects.Publish, *effects.Return, *effects.Scatter, *effects.Store: // Nobody here waits for one.
+		*effects.Publish, *effects.Return, *effects.Scatter, *effects.Store: // These effects need no action here.
 	case *effects.Deliver:
 		switch {
 		case who == 0 && e.Ticket == w.finish:
@@ -255,7 +260,7 @@ func (w *world) carry(who int, e effects.Effect) {
 	}
 }
 
-// until goes on to an instant.
+// until delivers all events up to the given time.
 func (w *world) until(end effects.Time) {
 	for len(w.queue) > 0 && w.queue[0].at <= end {
 		w.next()
@@ -263,12 +268,12 @@ func (w *world) until(end effects.Time) {
 	w.now = end
 }
 
-// run goes on until nothing is under way.
+// run delivers events until the queue is empty and no rank has a deadline that is due.
 func (w *world) run() {
 	for len(w.queue) > 0 {
 		w.next()
 	}
-	for who, r := range w.ranks { // What is due at once.
+	for who, r := range w.ranks { // Deliver the deadlines that are due now.
 		for t, ok := r.Deadline(); ok && t <= w.now; t, ok = r.Deadline() {
 			w.step(who, &effects.Tick{})
 		}
@@ -284,7 +289,7 @@ func (w *world) next() {
 	w.step(x.to, x.ev)
 }
 
-// An item is an event that is on its way.
+// An item is a scheduled event.
 type item struct {
 	at  effects.Time
 	seq uint64

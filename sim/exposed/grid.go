@@ -2,7 +2,8 @@ package exposed
 
 import "github.com/kvferry/kvferry/effects"
 
-// Models are those of the grid: their layers take what 200 TFLOP/s make of the weights that a token of 8,292 meets.
+// Models returns the models of the grid. The compute time of a layer assumes 200 TFLOP/s and the weights that each of
+// 8,292 tokens passes through.
 func Models() []Model {
 	return []Model{
 		{"Qwen3-8B", 36, 4096, 18 * effects.Millisecond},
@@ -11,7 +12,7 @@ func Models() []Model {
 	}
 }
 
-// Links are those of the grid.
+// Links returns the links of the grid.
 func Links() []Link {
 	of := func(name string, gbit uint64) Link {
 		return Link{name, gbit * 125_000_000, 100 * effects.Microsecond, 50 * effects.Microsecond}
@@ -20,14 +21,14 @@ func Links() []Link {
 		of("400 Gbit/s", 400)}
 }
 
-// A Cell is one model over one link.
+// A Cell holds the measurements of one model over one link.
 type Cell struct {
 	Model Model
 	Link  Link
-	Left  [3]effects.Duration // by how it goes
+	Left  [3]effects.Duration // exposed time, indexed by How
 }
 
-// Grid measures all of them.
+// Grid measures every model over every link. It returns the first error of a measurement.
 func Grid() (all []Cell, err error) {
 	for _, m := range Models() {
 		for _, l := range Links() {

@@ -1,9 +1,12 @@
-// Package report draws the trace of a simulated run as one HTML page that needs nothing else: lanes for
-// nodes, messages as arrows, transfers as bars, pages, grants and leases as timelines, faults, and the
-// broken promise with its story.
+// Package report draws the trace of a simulated run as a single self-contained HTML page. The page shows nodes as
+// lanes, messages as arrows, transfers as bars, the timelines of pages, grants and leases, the faults, and the violated
+// property with its story.
 //
-// The page is page.html with page.css and three small scripts in it, and the trace as JSON. It asks no network for
-// anything, which its own content policy enforces, and opens from a file.
+// The page consists of page.html with page.css, three small scripts and the trace as JSON embedded in the page. The
+// page opens from a file and makes no network request; its content security policy enforces this.
+//
+// Example: after a run with a recorder, the caller passes the trace to WriteFile with a file name and opens the file in
+// a browser. A second run may write to the same name, because WriteFile replaces pages that it wrote itself.
 package report
 
 import (
@@ -25,7 +28,7 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// The scripts share one scope and stand in the page in this order.
+// The scripts share one scope and are embedded in the page in this order.
 var (
 	//go:embed items.js
 	itemsJS string
@@ -37,7 +40,7 @@ var (
 
 var page = template.Must(template.New("page").Parse(pageHTML))
 
-// Write writes the page of t to w.
+// Write writes the HTML page for t to w. It returns the first error of encoding or writing.
 func Write(w io.Writer, t *trace.Trace) error {
 	// The encoder writes <, > and & as escapes, so nothing in the data can end the script element.
 	data, err := json.Marshal(t)
@@ -65,10 +68,11 @@ func Write(w io.Writer, t *trace.Trace) error {
 	return nil
 }
 
-// generator is in the head of each page, so that WriteFile recognises it.
+// generator appears in the head of each page, so that WriteFile recognises pages that it wrote.
 const generator = `<meta name="generator" content="kvferry sim">`
 
-// WriteFile writes the page of t to a file. It replaces a page that an earlier call wrote, and no other file.
+// WriteFile writes the HTML page for t to the named file. It replaces a file only if an earlier call wrote that file,
+// and returns an error for any other existing file.
 func WriteFile(name string, t *trace.Trace) error {
 	var text bytes.Buffer
 	if err := Write(&text, t); err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// Struck shows a fault that was drawn on the fly. The journal has no line for it: it tells what came of it.
+// Struck records a fault that was drawn during the run. The journal has no line for the fault itself, only for its
+// effects.
 func (r *Recorder) Struck(f plan.Fault, about plan.Subject) {
 	node, refs := r.place(about)
 	r.t.Events = append(r.t.Events, trace.Event{At: r.w.Now, Node: node, Group: trace.Fault,
@@ -15,7 +16,7 @@ func (r *Recorder) Struck(f plan.Fault, about plan.Subject) {
 		Words: "a fault is injected: " + f.String(), Refs: refs})
 }
 
-// place says where a subject is, and by what name the trace has it.
+// place returns the node of a subject and the references under which the trace names the subject.
 func (r *names) place(s plan.Subject) (node int, refs []int) {
 	w := r.w
 	switch s.Sort() {

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// follow keeps the stories that take more than one line: a message from its sender to its receiver, a
-// transfer, a grant, a command, the lives of a node.
+// follow updates the records that span several journal lines: messages, transfers, grants, commands and the
+// incarnations of a node.
 func (r *Recorder) follow(p *noted) {
 	w, t := r.w, r.t
 	switch p.Kind {
@@ -37,7 +37,7 @@ func (r *Recorder) follow(p *noted) {
 		if p.Kind == world.KindPosted && len(r.posts) > 0 {
 			r.posts = slices.DeleteFunc(r.posts, func(i int) bool { return t.Messages[i].Arrived == p.At })
 		}
-		p.message = nil // It is what was sent; the trace has it there.
+		p.message = nil // The trace has the content with the sent message.
 	case world.KindGrant:
 		r.granted(p)
 	case world.KindRevoke:
@@ -56,7 +56,7 @@ func (r *Recorder) follow(p *noted) {
 		}
 	case world.KindRestart:
 		r.life(p.Node, p.At, "up")
-	case world.KindPhase: // Healing thaws whoever is frozen.
+	case world.KindPhase: // Healing thaws the frozen nodes.
 		for i := range t.Nodes {
 			if l := t.Nodes[i].Lives; l[len(l)-1].State == "up" && l[len(l)-1].From > p.At {
 				r.life(int32(i), p.At, "up")
@@ -68,7 +68,7 @@ func (r *Recorder) follow(p *noted) {
 	}
 }
 
-// sent starts a message.
+// sent adds a message to the trace.
 func (r *Recorder) sent(p *noted) {
 	w := r.w
 	m := trace.Message{From: int(p.Node), To: trace.World, Sent: p.At, Arrived: trace.Never, Kind: "message"}
@@ -83,7 +83,7 @@ func (r *Recorder) sent(p *noted) {
 		}
 		q := &w.Requests[p.A-1]
 		if q.Conn == nil {
-			m.Arrived = p.At // To whoever made the noise; nobody waits for it.
+			m.Arrived = p.At // The reply goes to a source of noise that does not wait for it.
 			break
 		}
 		over = q.Conn
@@ -109,7 +109,7 @@ func (r *Recorder) sent(p *noted) {
 	r.over = append(r.over, over)
 }
 
-// messageOf finds the message that a line is about; -1 if it is about none.
+// messageOf returns the index of the message to which a line refers, or -1 if there is none.
 func (r *Recorder) messageOf(p *noted) int {
 	w := r.w
 	find := func(i int, ok bool) int {
@@ -151,7 +151,7 @@ func (r *names) requestOfNumber(n uint64) int {
 	return r.requestRef(name)
 }
 
-// lostMessages finds which of the messages that never arrived can do so no more.
+// lostMessages marks the messages that never arrived and can no longer arrive.
 func (r *Recorder) lostMessages() {
 	for i := range r.t.Messages {
 		if m, c := &r.t.Messages[i], r.over[i]; m.Arrived == trace.Never && c != nil && (c.Dead || c.Closed) {
@@ -160,7 +160,7 @@ func (r *Recorder) lostMessages() {
 	}
 }
 
-// granted starts a grant.
+// granted adds a grant to the trace.
 func (r *Recorder) granted(p *noted) {
 	n := r.w.Nodes[p.Node]
 	id := effects.GrantID(p.A)
@@ -181,7 +181,7 @@ func (r *Recorder) granted(p *noted) {
 	r.t.Grants = append(r.t.Grants, t)
 }
 
-// newTransfers starts those that were submitted since the last line.
+// newTransfers adds the transfers that were submitted since the last line.
 func (r *Recorder) newTransfers() {
 	for i := len(r.t.Transfers); i < len(r.w.Transfers); i++ {
 		t := r.w.Transfers[i]
@@ -199,7 +199,7 @@ func (r *Recorder) newTransfers() {
 	}
 }
 
-// moved follows a transfer.
+// moved updates the record of a transfer.
 func (r *Recorder) moved(p *noted) {
 	id := p.A
 	if p.Kind == world.KindTransferDone || p.Kind == world.KindSettled {
@@ -244,8 +244,8 @@ func (r *Recorder) moved(p *noted) {
 	}
 }
 
-// endGrants ends the grants under which no page of the node is left. What a driver still honours
-// counts, whatever the machine believes; on leased planes only the machine knows.
+// endGrants ends the grants that have no page of the node left. A grant counts as long as the driver honours it,
+// whatever the machine believes; on leased planes only the machine knows.
 func (r *Recorder) endGrants(n *world.Node) {
 	r.open = slices.DeleteFunc(r.open, func(i int) bool {
 		g := &r.t.Grants[i]

@@ -9,36 +9,36 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What a machine still has at the end of a run was lost long before that: a row that nothing will ever end. A machine
-// shows how many rows its tables have, and not which, so a recorder follows the counts, and notes for each row in which
-// step it came to be there. A step that ends rows ends those first whose steps speak of the same things: of the same
-// grant, command or request.
+// A row that a machine still has at the end of a run was leaked long before: no event will ever remove it. A machine
+// reports how many rows its tables have, but not which rows. A recorder therefore follows the counts and records for
+// each row the step that inserted it. When a step removes rows, the recorder removes the rows of the steps that have
+// the most references in common with it: the same grant, command or request.
 
-// heldOf is one count of one node.
+// heldOf identifies one count of one node.
 type heldOf struct {
 	node int32
 	what string
 }
 
-// heldSince are the steps in which what a count has came to be there. Invariant: it has as many entries as the count.
+// heldSince holds the steps that inserted the rows of a count. Invariant: rows has as many entries as the count.
 type heldSince struct {
 	life uint32
 	rows []heldRow
 }
 
-// A heldRow is one row, or one page, that a machine has.
+// A heldRow is one row or one page that a machine has.
 type heldRow struct {
-	step int // the event that its machine was given, counted from the first of the run
+	step int // index of the event of the step, counted from the start of the run
 	refs []int
 }
 
-// probing is the phase, counted from 1, in which it is tried whether everything works again.
+// probing is the phase, counted from 1, in which probes check that everything works again.
 const probing = 4
 
-// heldMost bounds the rows of a count that are followed.
+// heldMost limits the number of rows that are followed per count.
 const heldMost = 1 << 16
 
-// lookWhatIsHeld brings the counts of a node up to date, after a delivery.
+// lookWhatIsHeld updates the counts of a node after a delivery.
 func (r *Recorder) lookWhatIsHeld(n *world.Node) {
 	if !n.Up || n.Machine == nil {
 		return
@@ -68,8 +68,8 @@ func (r *Recorder) lookWhatIsHeld(n *world.Node) {
 	})
 }
 
-// ends is the place of the row that a step ends, which speaks of these things: the oldest of those that have most in
-// common with it.
+// ends returns the index of the row that a step with the given references removes: the oldest of the rows with the most
+// references in common.
 func (h *heldSince) ends(refs []int) (at int) {
 	most := -1
 	for i := range h.rows {
@@ -86,8 +86,8 @@ func (h *heldSince) ends(refs []int) (at int) {
 	return at
 }
 
-// refsOfStep are what the last step of a node speaks of: its event, and what its machine wanted then. Connections and
-// links are left out, by which everything comes.
+// refsOfStep returns the references of the last step of a node: of its event and of the effects that the machine
+// returned. Connections and links are omitted, because most events refer to them.
 func (r *Recorder) refsOfStep(node int32) (refs []int) {
 	first := r.stepped[node] - r.t.Dropped
 	for i := max(first, 0); i < len(r.t.Events); i++ {
@@ -105,8 +105,8 @@ func (r *Recorder) refsOfStep(node int32) (refs []int) {
 	return refs
 }
 
-// lost are the rows that a failure is about: those that are left, or where nothing gets through any more (L5), those of
-// its nodes that were there before the probes began.
+// lost returns the rows that a failure is about: the rows that are left, or, if nothing gets through any more (L5), the
+// rows of the failed nodes that existed before the probes began.
 func (r *Recorder) lost(property string, v *trace.Violation, args []any) (rows []heldRow) {
 	for _, a := range args {
 		if l, is := a.(oracle.Left); is {
@@ -131,10 +131,10 @@ func (r *Recorder) lost(property string, v *trace.Violation, args []any) (rows [
 	return rows
 }
 
-// lostMost is how many lost rows a story tells of, and lostSteps how many events of what their steps were about.
+// lostMost limits the lost rows in a story, and lostSteps limits the events that concern the steps of these rows.
 const lostMost, lostSteps = 4, 12
 
-// tellLost adds the steps in which lost rows came to be there, and the last ones that touched what those were about.
+// tellLost adds to v the steps that inserted the lost rows, and the last steps that touched the same things.
 func (r *Recorder) tellLost(v *trace.Violation, rows []heldRow) {
 	slices.SortStableFunc(rows, func(a, b heldRow) int { return a.step - b.step })
 	rows = slices.CompactFunc(rows, func(a, b heldRow) bool { return a.step == b.step })

@@ -8,23 +8,23 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// pageTrack is the timeline of one page, and what its open span is about.
+// pageTrack is the timeline of one page with the state of its open span.
 type pageTrack struct {
 	page trace.Page
 	now  pageSeen
 }
 
-// pageSeen is what tells one span of a page from the next.
+// pageSeen holds the values that distinguish one span of a page from the next span.
 type pageSeen struct {
 	state  string
 	grant  effects.GrantID
 	ticket effects.Ticket
 	key    uint32
-	known  bool // key is
+	known  bool // key is valid
 	life   uint32
 }
 
-// lookAt brings the timelines of a node's pages up to date.
+// lookAt updates the timelines of the pages of a node.
 func (r *Recorder) lookAt(n *world.Node) {
 	for i := range n.PagesShown() {
 		at := pageOf{n.ID, uint32(i)}
@@ -49,8 +49,8 @@ func (r *Recorder) lookAt(n *world.Node) {
 	}
 }
 
-// see says what a page is: by what drivers know, and by what its machine believes where only that
-// tells. A page in several states shows the most guarded, in the order of [trace.PageStates].
+// see returns the state of a page. The state follows from the drivers, or from the machine where only the machine
+// knows. For a page in several states, see returns the most protected state in the order of [trace.PageStates].
 func (r *Recorder) see(n *world.Node, i int) pageSeen {
 	s := pageSeen{state: "free", life: n.Life}
 	if !n.Up {
@@ -81,12 +81,12 @@ func (r *Recorder) see(n *world.Node, i int) pageSeen {
 	return s
 }
 
-// shown is a page by the number that people read, as it is, and as its machine believes.
+// shown returns the page with a displayed number, and the belief of the machine about the page.
 func (r *names) shown(n *world.Node, number int) (*world.Page, Belief) {
 	return &n.Pool.Pages[number], r.of.Believed(n, uint32(number))
 }
 
-// lent says whether a grant lets the page be read.
+// lent reports whether a grant allows the page to be read.
 func (r *Recorder) lent(n *world.Node, index uint32) bool {
 	return slices.ContainsFunc(n.Pool.Lent, func(g *world.Grant) bool { return r.w.Standing(n, g) && g.Place(index) >= 0 })
 }

@@ -8,29 +8,29 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Recorder writes the trace of a run. It listens to the journal, where everything that happens is
-// noted anyway, and looks at the world after each delivery; no model tells it anything. A campaign
-// has none, and pays one comparison with nil for each line.
+// A Recorder writes the trace of a run. A recorder reads the journal, which records all events anyway, and inspects the
+// world after each delivery; the simulated models do not know the recorder. A campaign runs without a recorder and pays
+// one comparison with nil per line.
 type Recorder struct {
 	names
-	pending *noted // the last line: what it did shows only after it was carried out
-	dirty   []bool // by node: it was touched since the last look
+	pending *noted // the last line; its effect is visible only after it was carried out
+	dirty   []bool // by node: set if the node was touched since the last look
 
-	transfers map[corrOf]int // in t.Transfers, by what its initiator calls it
-	sends     map[corrOf]int // in t.Messages: requests
-	replies   map[askOf]int  // in t.Messages: replies
-	over      []*world.Conn  // by message: what it travels on; nil for noise
-	posts     []int          // in t.Messages: notifications under way
+	transfers map[corrOf]int // indexes in t.Transfers, by the correlation of the initiator
+	sends     map[corrOf]int // indexes of requests in t.Messages
+	replies   map[askOf]int  // indexes of replies in t.Messages
+	over      []*world.Conn  // the connection of each message; nil for noise
+	posts     []int          // indexes in t.Messages of notifications in flight
 	grants    map[grantOf]int
-	open      []int // in t.Grants: those that nobody saw end yet
+	open      []int // indexes in t.Grants of grants that have not ended
 	commands  map[effects.Ticket]int
 	pages     map[pageOf]*pageTrack
 	phases    int
-	// by node: how many events there were, dropped ones included, when its machine was given its last
+	// by node: the number of events, including dropped ones, when the machine received its last event
 	stepped []int
 	held    map[heldOf]*heldSince
-	probes  int             // the event with which the probes began; 0: they have not
-	storing map[pageOf]bool // fenced: half of it was copied
+	probes  int             // index of the event that began the probes; 0 if they have not begun
+	storing map[pageOf]bool // on fenced planes: half of the page was copied
 }
 
 type (
@@ -54,17 +54,17 @@ type (
 	}
 )
 
-// noted is a line of the journal with what its message says, if it has one.
+// noted is a line of the journal with the description of its message, if there is one.
 type noted struct {
 	world.Entry
 	message *described
-	event   int // in t.Events
+	event   int // index in t.Events
 }
 
-// eventsMax bounds what a trace keeps: the last of a run's events.
+// eventsMax limits the events in a trace. The last events of a run are kept.
 const eventsMax = 100_000
 
-// New is one for a run, whose nodes are there.
+// New returns a recorder for a run. The nodes of the run must exist.
 func New(of Teller) *Recorder {
 	w := of.Whole()
 	r := &Recorder{names: names{w: w, of: of, t: &trace.Trace{Seed: w.Seed}, refs: map[string]int{}},
@@ -79,7 +79,7 @@ func New(of Teller) *Recorder {
 	return r
 }
 
-// Note takes a line of the journal.
+// Note records a line of the journal.
 func (r *Recorder) Note(e world.Entry) {
 	r.flush()
 	if len(r.t.Events) >= eventsMax+eventsMax/4 {
@@ -93,8 +93,8 @@ func (r *Recorder) Note(e world.Entry) {
 	}
 }
 
-// cause finds what a machine was given when it wanted an effect. Between its event and the effects of
-// that step only they are noted for the node, at the same instant.
+// cause returns the distance to the event that made a machine return an effect. Between the event and the effects of
+// its step, the journal contains no other line for the node, and all lines have the same time.
 func (r *Recorder) cause(e world.Entry) int {
 	if e.Node < 0 {
 		return 0
@@ -111,7 +111,7 @@ func (r *Recorder) cause(e world.Entry) int {
 	return 0
 }
 
-// Bytes takes the message that the last line is about.
+// Bytes records the message of the last line.
 func (r *Recorder) Bytes(b []byte) {
 	if r.pending != nil {
 		r.pending.message = r.describe(r.pending.Node, b)
@@ -125,7 +125,7 @@ func (r *Recorder) forget() {
 	r.t.Events = append(r.t.Events[:0], r.t.Events[n:]...)
 }
 
-// flush understands the pending line, now that it was carried out.
+// flush interprets the pending line after it was carried out.
 func (r *Recorder) flush() {
 	p := r.pending
 	if p == nil {
@@ -139,7 +139,7 @@ func (r *Recorder) flush() {
 	e.Words = r.words(p)
 }
 
-// Look is called after each delivery.
+// Look updates the trace. The simulator calls Look after each delivery.
 func (r *Recorder) Look() {
 	r.flush()
 	for i, n := range r.w.Nodes {
@@ -152,7 +152,7 @@ func (r *Recorder) Look() {
 	}
 }
 
-// End closes what is open and gives the trace.
+// End closes all open spans and returns the trace.
 func (r *Recorder) End() *trace.Trace {
 	r.Look()
 	t := r.t
@@ -176,7 +176,7 @@ func (r *Recorder) End() *trace.Trace {
 	return t
 }
 
-// life ends what a node was and lets it be something else from an instant on.
+// life ends the current span of a node and begins a span with a new state.
 func (r *Recorder) life(node int32, at int64, state string) {
 	spans := r.t.Nodes[node].Lives
 	for len(spans) > 1 && spans[len(spans)-1].From >= at {
@@ -186,7 +186,7 @@ func (r *Recorder) life(node int32, at int64, state string) {
 	r.t.Nodes[node].Lives = append(spans, trace.Span{From: at, To: trace.Never, State: state})
 }
 
-// groupIn sorts a line: what a user's machine observes is what it is there for.
+// groupIn returns the group of a line. Observations of a user's machine belong to group Engine.
 func (r *Recorder) groupIn(e world.Entry) trace.Group {
 	if e.Kind == world.KindObserve && e.Node >= 0 && r.w.Nodes[e.Node].User {
 		return trace.Engine
@@ -194,7 +194,7 @@ func (r *Recorder) groupIn(e world.Entry) trace.Group {
 	return groupOf(e.Kind)
 }
 
-// groupOf sorts kinds; their order in the journal is by what they are about.
+// groupOf returns the group of a kind of line.
 func groupOf(k world.Kind) trace.Group {
 	switch k {
 	case world.KindCommand, world.KindStart, world.KindFilled, world.KindFetch, world.KindLetGo, world.KindAbort,

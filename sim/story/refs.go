@@ -10,15 +10,15 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// names are what events speak of: each thing by one name, and what belongs to it.
+// names assigns one name to each thing that events mention.
 type names struct {
 	w    *world.World
 	of   Teller
 	t    *trace.Trace
-	refs map[string]int // places in t.Refs
+	refs map[string]int // indexes in t.Refs
 }
 
-// ref returns the number of a name that events speak of.
+// ref returns the index of a name in t.Refs, and adds the name if it is new.
 func (r *names) ref(format string, args ...any) int {
 	name := fmt.Sprintf(format, args...)
 	i, ok := r.refs[name]
@@ -35,7 +35,8 @@ func (r *names) ticketRef(t effects.Ticket) int       { return r.ref("ticket %d"
 func (r *names) requestRef(name []byte) int           { return r.ref("request %s", name) }
 func (r *names) keyRef(k uint32) int                  { return r.ref("key %d", k) }
 
-// grantRef tells lives apart: a grant's number is unique within one.
+// grantRef returns the reference of a grant. The name includes the incarnation, because grant numbers repeat across
+// incarnations.
 func (r *names) grantRef(node int32, life uint32, id effects.GrantID) int {
 	if life > 0 {
 		return r.ref("n%d grant %d of incarnation %d", node, id, life)
@@ -43,8 +44,8 @@ func (r *names) grantRef(node int32, life uint32, id effects.GrantID) int {
 	return r.ref("n%d grant %d", node, id)
 }
 
-// refsOf collects what a line is about: its numbers by the names that the journal gives them, and
-// what those stand for.
+// refsOf collects the references of a line: the things that its numbers name in the journal, and the things that belong
+// to them.
 func (r *Recorder) refsOf(p *noted) []int {
 	var refs []int
 	f := world.Forms[p.Kind]
@@ -74,7 +75,7 @@ func (r *Recorder) named(p *noted, name string, v uint64) []int {
 		}
 	case "grant":
 		if p.Kind == world.KindTransfer {
-			return nil // Of its target; the transfer has it.
+			return nil // This is a grant of the target; the transfer refers to it.
 		}
 		return r.grantRefs(p.Node, effects.GrantID(v))
 	case "transfer", "landing":
@@ -107,7 +108,7 @@ func (r *Recorder) named(p *noted, name string, v uint64) []int {
 	return nil
 }
 
-// factRefs: what a fact's id names depends on the fact.
+// factRefs returns the references of a fact. The meaning of id depends on the fact.
 func (r *names) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	//exhaustive:ignore
 	switch fact {
@@ -167,7 +168,7 @@ func (r *names) grantRefs(node int32, id effects.GrantID) []int {
 	return refs
 }
 
-// transferRefs names a transfer, and the pages of one of its pairs or, with -1, of all.
+// transferRefs returns the references of a transfer and of the pages of one pair, or of all pairs if pair is -1.
 func (r *names) transferRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Transfers)) {
 		return nil
@@ -191,7 +192,7 @@ func (r *names) transferRefs(id uint64, pair int) []int {
 	return refs
 }
 
-// copyRefs names the pages of one pair of a copy.
+// copyRefs returns the references of the pages of one pair of a copy.
 func (r *names) copyRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Copies)) || pair >= len(r.w.Copies[id-1].Pairs) {
 		return nil
@@ -201,13 +202,13 @@ func (r *names) copyRefs(id uint64, pair int) []int {
 	return []int{r.pageRef(c.Node.ID, p.To.Index), r.pageRef(c.Node.ID, p.From.Index)}
 }
 
-// described is what a message says.
+// described is a decoded message with its references.
 type described struct {
 	Message
 	refs []int
 }
 
-// describe reads a message. from is who holds it, which for a reply is who wrote it.
+// describe decodes a message. from is the node that has the message, which for a reply is its author.
 func (r *names) describe(from int32, b []byte) *described {
 	d := &described{Message: r.of.Message(from, b)}
 	d.Text = bounded(d.Text)
@@ -223,7 +224,7 @@ func (r *names) describe(from int32, b []byte) *described {
 	return d
 }
 
-// textMax bounds what a trace keeps of a message's fields.
+// textMax limits the length of a message's fields in a trace.
 const textMax = 600
 
 func bounded(s string) string {

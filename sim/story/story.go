@@ -1,3 +1,8 @@
+// Package story turns the journal of one simulated run into a trace: a record of messages, transfers, grants, commands
+// and page states, with sentences that explain the events. For a violated property it selects the steps that led to it.
+//
+// Example: the simulator calls New before a run, Note for each line of the journal and Look after each delivery. If an
+// oracle fails, it calls Violated. End returns the trace, which package report draws.
 package story
 
 import (
@@ -8,14 +13,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// stepsMax is how many steps a story tells.
+// stepsMax and faultsMax limit the steps and the additional faults of a story.
 const (
 	stepsMax  = 24
-	faultsMax = 8 // besides, of those that touched nothing of it
+	faultsMax = 8 // faults that touched nothing in the story
 )
 
-// lastSteps finds the last events that touched what a violation concerns, what those answered, and the
-// faults meanwhile.
+// lastSteps returns the last events that touched the things in a violation, the causes of these events, and the faults
+// in the same period.
 func (r *Recorder) lastSteps(v *trace.Violation) []int {
 	touched := r.touching(v)
 	var steps []int
@@ -34,7 +39,7 @@ func (r *Recorder) lastSteps(v *trace.Violation) []int {
 			take(i - e.Cause)
 		}
 	}
-	// The faults meanwhile belong to the story, wherever they struck, unless there were very many.
+	// The faults of the period belong to the story, wherever they occurred, unless there were very many.
 	var faults []int
 	if len(steps) > 0 {
 		for i := slices.Min(steps); i < len(r.t.Events); i++ {
@@ -82,7 +87,7 @@ func (r *Recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
 				return node && !r.isNoise(e)
 			}
 		case e.Words == "":
-			return false // Told by the lines around it.
+			return false // The surrounding lines describe this event.
 		case best == 3:
 			return node && e.Group != trace.Fact && e.Group != trace.Phase
 		}

@@ -7,49 +7,49 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Teller is a run whose story is told. Of nodes, networks, planes and memory the world knows all; of what engines
-// want, what messages say and what machines believe its system does, and says it here.
+// A Teller gives a recorder access to a run. The world describes nodes, networks, planes and memory. The simulated
+// system implements Teller to describe the commands of engines, the contents of messages and the beliefs of machines.
 type Teller interface {
 	Whole() *world.World
-	Who(node int32) string                    // in sentences
-	LifeOf(i effects.Incarnation) *world.Node // who lives under it now; nil: nobody
-	Role(n *world.Node) string                // what a node is, beside its number
-	Words(e world.Entry) string               // what a line means to this system alone; ""
-	Given() int                               // commands; tickets count from 1
-	Command(t effects.Ticket) Command         // one of them
-	// what engines call a request; nil: there is none of that number
+	Who(node int32) string                    // the name of a node in sentences
+	LifeOf(i effects.Incarnation) *world.Node // the node with this incarnation, or nil
+	Role(n *world.Node) string                // the role of a node
+	Words(e world.Entry) string               // explains a line of this system; may be ""
+	Given() int                               // number of commands; tickets count from 1
+	Command(t effects.Ticket) Command         // the command of a ticket
+	// Request returns the name of a request, or nil if there is none of that number.
 	Request(number uint64) []byte
-	RequestOf(t effects.Ticket) []byte // that a command is for; nil: none
+	RequestOf(t effects.Ticket) []byte // the request of a command, or nil
 	Chunks(request []byte) []uint32    // the keys that a request is about
-	// by its name in draws: whose command it is, for which request
+	// Asked returns the node and the request of a command, by the name of the command in draws.
 	Asked(command plan.Subject) (int32, []byte)
-	Key(k uint32) []byte                        // as machines spell it; nil
-	Believed(n *world.Node, page uint32) Belief // by its machine
-	Lease(n *world.Node) effects.Duration       // of what it grants
+	Key(k uint32) []byte                        // the text of a key, or nil
+	Believed(n *world.Node, page uint32) Belief // of the machine of the node
+	Lease(n *world.Node) effects.Duration       // lease of the grants of a node
 	// Held counts what a node's machine should not have when nothing is under way, by the names of oracle.Left.
 	Held(n *world.Node, visit func(what string, count int))
-	// from is who holds it, which for a reply is who wrote it
+	// Message decodes a message. from is the node that has it, which for a reply is its author.
 	Message(from int32, b []byte) Message
 }
 
-// Command is what an engine wants.
+// Command describes a command of an engine.
 type Command struct {
 	Want   string
 	Node   int32
-	Held   bool           // its memory is not its engine's yet
-	Target effects.Ticket // that it is about, if another
+	Held   bool           // the rank still holds the memory
+	Target effects.Ticket // the other command that this command refers to, if any
 	Pages  []effects.Page
 	Keys   []uint32
 }
 
-// Belief is what a machine believes of a page.
+// Belief is the state of a page from the point of view of the machine.
 type Belief struct {
 	Refs, Holds uint32
 	Grant       effects.GrantID
 	Quarantined bool
 }
 
-// Message is what bytes say.
+// Message is a decoded message.
 type Message struct {
 	Kind, Text string
 	Keys       []uint32

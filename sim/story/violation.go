@@ -12,10 +12,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Violated writes the story of a failure. What it is about are the subjects among the arguments of its sentence.
+// Violated writes the story of a failure. The subjects among args are the things that the failure concerns.
 func (r *Recorder) Violated(f *world.Failure, args []any) {
 	r.Look()
-	story, stack, _ := strings.Cut(f.Story, "\n") // Only a panic has more than its sentence.
+	story, stack, _ := strings.Cut(f.Story, "\n") // Only the story of a panic has more than one line.
 	v := &trace.Violation{At: f.At, Property: f.Property, Promise: f.Promise, Story: story, Stack: stack}
 	about := false
 	for _, a := range args {
@@ -66,7 +66,7 @@ func (r *Recorder) Violated(f *world.Failure, args []any) {
 	}
 }
 
-// spelt says how machines spell the keys among some names.
+// spelt returns the full text of the keys among some references.
 func (r *names) spelt(refs []int) (lines []string) {
 	var keys []uint32
 	for _, i := range refs {
@@ -85,7 +85,7 @@ func (r *names) spelt(refs []int) (lines []string) {
 	return lines
 }
 
-// disputed finds the pages that a machine takes for free while drivers see them in use.
+// disputed returns the pages that a machine considers free while the drivers have them in use.
 func (r *Recorder) disputed(n *world.Node) (refs []int) {
 	if !n.Up {
 		return nil
@@ -100,8 +100,8 @@ func (r *Recorder) disputed(n *world.Node) (refs []int) {
 	return refs
 }
 
-// concerned says what a subject stands for: a page with its grant, its key and its request, a transfer with its pages,
-// a command with its request and keys.
+// concerned returns the references of a subject: a page with its grant, its key and its request, a transfer with its
+// pages, a command with its request and keys.
 func (r *Recorder) concerned(s oracle.Subject) []int {
 	switch s := s.(type) {
 	case oracle.Page:
@@ -150,7 +150,7 @@ func (r *names) pageRefs(p oracle.Page) []int {
 	return refs
 }
 
-// requestRefs are what an engine's request is about.
+// requestRefs returns the references of an engine's request and its keys.
 func (r *names) requestRefs(name []byte) []int {
 	refs := []int{r.requestRef(name)}
 	for _, k := range r.of.Chunks(name) {
@@ -159,7 +159,7 @@ func (r *names) requestRefs(name []byte) []int {
 	return refs
 }
 
-// askedRefs are what a request is about that a node was asked.
+// askedRefs returns the references of a request message that a node received.
 func (r *Recorder) askedRefs(id uint64) []int {
 	w := r.w
 	if id == 0 || id > uint64(len(w.Requests)) || w.Requests[id-1].Conn == nil {

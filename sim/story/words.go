@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// words says in a sentence what a line of the journal means, for those lines that a story is made of.
+// words returns a sentence that explains a line of the journal, or "" for lines that a story does not use.
 func (r *Recorder) words(p *noted) string {
 	who := r.of.Who(p.Node)
 	if text := r.of.Words(p.Entry); text != "" {
@@ -52,7 +52,7 @@ func (r *Recorder) words(p *noted) string {
 		return r.messageWords(p, who)
 	case world.KindObserve:
 		//exhaustive:ignore
-		switch effects.Fact(p.A) { // Of others the lines around them tell.
+		switch effects.Fact(p.A) { // Other facts are clear from the surrounding lines.
 		case effects.FactReclaimed:
 			return fmt.Sprintf("%s takes the pages of grant %d for free", who, p.C)
 		case effects.FactFillLost:
@@ -100,12 +100,12 @@ func (r *Recorder) words(p *noted) string {
 	return ""
 }
 
-// phaseWords are the phases of [world.live], in order.
+// phaseWords describes the phases of [world.live], in order.
 var phaseWords = [...]string{
 	"faults may happen", "faults end, all heals", "commands must end", "probes", "what nobody wants expires", "all drain",
 }
 
-// about names the request, or the ticket that a command is about.
+// about returns a phrase that names the request or the ticket of a command.
 func (r *names) about(t effects.Ticket) string {
 	c := r.of.Command(t)
 	name := ""

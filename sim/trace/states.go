@@ -1,10 +1,10 @@
 package trace
 
-// A PageState is a state of a page and what it means.
+// A PageState is the name of a page state and its meaning.
 type PageState struct{ Name, Meaning string }
 
-// PageStates are the states of pages from the most free to the most guarded. A page that is in several
-// at once shows the last of them.
+// PageStates returns the states of pages, ordered from the least to the most protected. A page that is in several
+// states at once is shown in the last of them.
 func PageStates() []PageState {
 	return []PageState{
 		{"free", "nobody has it"},

@@ -1,27 +1,31 @@
-// Package trace is the record of one simulated run as people look at it: what happened between the
-// nodes, what became of every page, and which promise was broken. It is data and nothing else. Package
-// sim writes it, and only when asked to; package sim/report draws it.
+// Package trace defines the record of one simulated run for a human reader: the events between the nodes, the states of
+// every page over time, and the property that was violated, if any. The package contains only data types. Package sim
+// writes a trace when the caller requests one, and package sim/report draws the trace as an HTML page.
 //
-// Times are simulated nanoseconds since the start of the run. Nodes are numbered as in the event log;
-// World stands for what is no node.
+// Times are simulated nanoseconds since the start of the run. Nodes are numbered as in the event log; World stands for
+// everything that is not a node.
+//
+// Example: a sender reserves page 3, a receiver grants a page, and a transfer stores both halves. The trace then has a
+// Command with the ticket of the Reserve, a Message for the allocation request, a Grant, a Transfer with two Stores,
+// and for each page the Spans "reserved", "lent" or "granted" and "landing".
 package trace
 
-// World is the number of what is no node: the proxy, the network, the engines' clients.
+// World is the node number for everything that is not a node: the proxy, the network, the clients of the engines.
 const World = -1
 
-// Never is the end of what had not ended when the run did.
+// Never is the end time of a span or an action that had not ended when the run ended.
 const Never = -1
 
 // A Trace is the record of one run.
 type Trace struct {
 	Title   string `json:"title"`   // the command that replays it
-	Seed    uint64 `json:"-"`       // beyond what a page's numbers hold; Title has it
-	Hash    string `json:"hash"`    // of the whole event log
+	Seed    uint64 `json:"-"`       // omitted: too large for a JavaScript number; Title contains it
+	Hash    string `json:"hash"`    // hash of the whole event log
 	End     int64  `json:"end"`     // the last instant of the run
-	Dropped int    `json:"dropped"` // events at the start that were more than the recorder keeps
+	Dropped int    `json:"dropped"` // number of events at the start that exceeded the capacity of the recorder
 
-	// Refs names what events speak of, such as "n1 page 3", "request r7" or "transfer 12". Events and
-	// the rest refer to them by index.
+	// Refs holds the names of the things that events mention, such as "n1 page 3", "request r7" or "transfer 12". Events
+	// and the other records refer to them by index.
 	Refs []string `json:"refs"`
 
 	Nodes     []Node     `json:"nodes"`
@@ -31,10 +35,10 @@ type Trace struct {
 	Grants    []Grant    `json:"grants"`
 	Commands  []Command  `json:"commands"`
 	Pages     []Page     `json:"pages"`
-	Violation *Violation `json:"violation,omitempty"` // nil: every promise held
+	Violation *Violation `json:"violation,omitempty"` // nil if no property was violated
 }
 
-// A Node is a lane of the picture.
+// A Node is one lane of the drawing.
 type Node struct {
 	Name  string `json:"name"`
 	Role  string `json:"role"` // "sender", "receiver" or "both"
@@ -42,7 +46,7 @@ type Node struct {
 	Lives []Span `json:"lives"` // State: "up", "down" or "frozen", without gaps
 }
 
-// A Span is a stretch of time in which something was so.
+// A Span is a period of time with one state.
 type Span struct {
 	From  int64  `json:"from"`
 	To    int64  `json:"to"` // Never: until the end of the run
@@ -56,13 +60,13 @@ type Event struct {
 	At    int64  `json:"at"`
 	Node  int    `json:"node"`
 	Group Group  `json:"group"`
-	Text  string `json:"text"` // as the event log has it
+	Text  string `json:"text"` // the line of the event log
 	Words string `json:"words,omitempty"`
 	Refs  []int  `json:"refs,omitempty"`
-	Cause int    `json:"cause,omitempty"` // how many events before it stands the one that its machine answered so; 0: none
+	Cause int    `json:"cause,omitempty"` // distance, in events, to the earlier event that caused this one; 0 if none
 }
 
-// A Group is what kind of event it is; the page filters by it.
+// A Group is the kind of an event. The page filters events by group.
 type Group string
 
 // The groups.
@@ -72,73 +76,74 @@ const (
 	Memory  Group = "memory"  // grants, revocations
 	Data    Group = "data"    // transfers and their pieces
 	Fault   Group = "fault"
-	Fact    Group = "fact"  // what machines observe
-	Phase   Group = "phase" // of the run
+	Fact    Group = "fact"  // observations of the machines
+	Phase   Group = "phase" // phases of the run
 )
 
-// A Message is one message on its way.
+// A Message is one message between two nodes.
 type Message struct {
 	From    int    `json:"from"`
 	To      int    `json:"to"`
 	Channel string `json:"channel"`
 	Kind    string `json:"kind"` // its tag, or "noise"
 	Sent    int64  `json:"sent"`
-	Arrived int64  `json:"arrived"`        // when its receiver was given it, the last time; Never: not at all
-	Lost    bool   `json:"lost,omitempty"` // it can never arrive any more
-	Text    string `json:"text,omitempty"` // its fields, for people
+	Arrived int64  `json:"arrived"`        // time of the last delivery to the receiver; Never if there was none
+	Lost    bool   `json:"lost,omitempty"` // the message can no longer arrive
+	Text    string `json:"text,omitempty"` // the fields of the message in readable form
 	Refs    []int  `json:"refs,omitempty"`
 }
 
-// A Transfer is one batch of pages on its way.
+// A Transfer is the transfer of one batch of pages.
 type Transfer struct {
 	ID       uint64  `json:"id"`
 	From     int     `json:"from"`
 	To       int     `json:"to"`
-	Grant    int     `json:"grant"` // in Refs
+	Grant    int     `json:"grant"` // index in Refs
 	Started  int64   `json:"started"`
-	Asked    int64   `json:"asked"`   // fenced: at the owner of the pages; Never: not
-	Ended    int64   `json:"ended"`   // its initiator was told an outcome
-	Settled  int64   `json:"settled"` // its initiator knows that nothing touches the pages any more
+	Asked    int64   `json:"asked"`   // for a fenced transfer, when the owner of the pages was asked; Never otherwise
+	Ended    int64   `json:"ended"`   // when the initiator received an outcome
+	Settled  int64   `json:"settled"` // when the initiator knew that nothing touches the pages any more
 	NotAfter int64   `json:"not_after"`
 	Code     string  `json:"code,omitempty"`
 	Stores   []Store `json:"stores"`
 	Refs     []int   `json:"refs,omitempty"`
 }
 
-// A Store is half a page being written at the target.
+// A Store is the write of half a page at the target.
 type Store struct {
 	At   int64 `json:"at"`
 	Page int   `json:"page"`
 	Half int   `json:"half"`
 }
 
-// A Grant is a permission to write pages, as its giver's driver saw it.
+// A Grant is a permission to write pages, as seen by the driver of the node that issued the grant.
 type Grant struct {
 	Ref     int   `json:"ref"`
 	Node    int   `json:"node"`
 	Life    int   `json:"life"`
-	Peer    int   `json:"peer"` // World: it names nobody that lives
+	Peer    int   `json:"peer"` // World if the grant names no live node
 	From    int64 `json:"from"`
 	Lease   int64 `json:"lease"`   // when its lease ends
-	Revoked int64 `json:"revoked"` // its machine asked for it back
-	Gone    int64 `json:"gone"`    // nothing can use it any more: every page landed, revoked, or its giver died
+	Revoked int64 `json:"revoked"` // when the machine revoked the grant
+	Gone    int64 `json:"gone"`    // when the grant became unusable: every page landed, it was revoked, or its node died
 	Pages   []int `json:"pages"`
 	Refs    []int `json:"refs,omitempty"`
 }
 
-// A Command is one of an engine.
+// A Command is one command of an engine.
 type Command struct {
 	Ticket    uint64 `json:"ticket"`
 	Node      int    `json:"node"`
 	Want      string `json:"want"`
 	Given     int64  `json:"given"`
 	Delivered int64  `json:"delivered"`
-	Returned  int64  `json:"returned"` // of memory that was held longer; Never otherwise
+	Returned  int64  `json:"returned"` // when memory that was held beyond the outcome was returned; Never otherwise
 	Code      string `json:"code,omitempty"`
 	Refs      []int  `json:"refs,omitempty"`
 }
 
-// A Page is one page's states over time, free stretches left out. The states are those of PageStates.
+// A Page holds the states of one page over time, without the periods in which the page is free. See PageStates for the
+// states.
 type Page struct {
 	Node  int    `json:"node"`
 	Index int    `json:"index"`
@@ -146,14 +151,14 @@ type Page struct {
 	Spans []Span `json:"spans"`
 }
 
-// A Violation is the broken promise.
+// A Violation describes the property that was violated.
 type Violation struct {
 	At       int64    `json:"at"`
 	Property string   `json:"property"`
-	Promise  string   `json:"promise"` // what the property says
+	Promise  string   `json:"promise"` // the text of the property
 	Story    string   `json:"story"`   // what happened instead
 	Concerns []int    `json:"concerns"`
-	Steps    []int    `json:"steps"` // in Events: the last that touched what it concerns
+	Steps    []int    `json:"steps"` // indexes in Events of the last events that touched the things in Concerns
 	Stack    string   `json:"stack,omitempty"`
 	Nodes    []int    `json:"nodes"`
 	Keys     []string `json:"keys,omitempty"` // the keys concerned, in full

@@ -1,6 +1,13 @@
-// Package agent is engines in processes of their own, in a simulated world: they are attached to the rank of their node
-// by a machine of fsm/session, over streams that are cut at any byte. Processes die, freeze and lie. What goes wrong
-// with them is drawn by the seed.
+// Package agent simulates engines that run in processes of their own. An engine process attaches to the rank of its
+// node through the machine of fsm/session, over a stream that may be cut at any byte. Processes die, freeze and send
+// false messages; the seed decides which of these faults occur and when. The package contains the engine processes, the
+// agent of a node (host, the counterpart of runtime/attach) and the checks that the agent keeps its promises. Package
+// pd runs it through Flow.
+//
+// Example: an engine process connects and attaches, calls CallReserve for the pages of a job, fills the pages and calls
+// CallPut. The stream is cut before the answer arrives. The process connects again, resumes its session and lists the
+// put among its open calls. The agent must report the outcome of the put again and must not begin the put a second
+// time.
 package agent
 
 import (
@@ -19,7 +26,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Flow is engines of other processes: they put and get, fetch, share and push layers as those within do.
+// Flow describes attached engines to package pd. They put, get, fetch, share and push layers like engines inside the
+// rank's process.
 var Flow = pd.Flow{
 	Word:     word,
 	Profiles: []expand.Profile{{Name: "agent", World: draws, Jobs: jobs}},
@@ -40,7 +48,8 @@ var Flow = pd.Flow{
 	States:  []reflect.Type{reflect.TypeFor[*struct{}]()},
 }
 
-// word: engines are processes of their own. Of a job: such an engine sends it, and such a one reads it.
+// word is the word of the plan for attached engines. In a topology it allows engines in processes of their own. In a
+// job it means that such an engine sends the job and that such an engine reads it.
 var word = plan.NewWord(plan.Word{
 	Name:  "agent",
 	World: func(*plan.Plan) string { return "" },
@@ -52,7 +61,7 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// beside is the flow whose world a seed has: none for half of them.
+// beside returns the flow that a seed combines with attached engines, or nil: about half of the seeds have none.
 func beside(p *plan.Plan) *pd.Flow {
 	switch d := draw.Hash(p.Seed, draw.Plan, 19, 0); {
 	case d.Permille(250):
@@ -68,14 +77,14 @@ func draws(d *expand.Draft) {
 	if f := beside(p); f != nil {
 		f.Profiles[0].World(d)
 		if at := draw.Hash(p.Seed, draw.Plan, 19, 10); f == &layerwise.Flow && at.Permille(400) {
-			p.Bounds.Requests = uint32(at.Again().Between(2, 5)) // So few that many are refused.
+			p.Bounds.Requests = uint32(at.Again().Between(2, 5)) // A limit so low that many requests are refused.
 		}
 	} else if at := draw.Hash(p.Seed, draw.Plan, 19, 1); at.Permille(600) {
-		d.Topology.Pull = nil // Puts that are held, and fetches, are of these.
+		d.Topology.Pull = nil // Held puts and fetches need pulling nodes.
 		for i := range p.Topology.Senders {
 			d.Topology.Pull = append(d.Topology.Pull, plan.Node(i))
 		}
-		// What clocks may be off by depends on the lease.
+		// The tolerated clock drift depends on the lease.
 		d.Topology.DriftPPM, p.Timeouts.PullTTL = nil, min(p.Timeouts.PullTTL, p.Timeouts.Lease)
 		if d.Topology.Delay = nil; at.Again().Permille(600) {
 			for i := range p.Topology.Receivers {
@@ -87,14 +96,14 @@ func draws(d *expand.Draft) {
 	d.Topology.Said = d.Topology.Said.With(word)
 }
 
-// bounds draws within which bounds is pulled.
+// bounds draws the timeouts and the limits of pulling.
 func bounds(p *plan.Plan) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 19, n) }
 	p.Timeouts.Read = at(2).Time(100*time.Millisecond, 3*time.Second)
 	p.Timeouts.Fetch = at(3).Time(100*time.Millisecond, 3*time.Second)
 	p.Timeouts.Lead = at(4).Time(time.Millisecond, (p.Timeouts.PullTTL-p.Timeouts.LeaseGuard)/2)
 	p.Timeouts.Loan = at(5).Time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
-	if at(6).Permille(150) { // Tables so small that being full is an ordinary event.
+	if at(6).Permille(150) { // Tables so small that they are often full.
 		p.Bounds.Offers, p.Bounds.Places = uint32(at(7).Between(1, 6)), uint32(at(8).Between(2, 24))
 		p.Bounds.Fetches = uint32(at(9).Between(1, 4))
 	}
@@ -126,8 +135,8 @@ func jobs(d *expand.Draft) {
 	}
 }
 
-// another says whether a key may be of a shorter chunk where it comes last in job i, and is another job's, too: there it
-// would be of a whole chunk.
+// another reports whether a key is shared with a job other than i. As the last key of job i the key could name a
+// shorter chunk, while the other job would use it for a whole chunk.
 func another(p *plan.Plan, i int, key uint32) bool {
 	if key < plan.KeysOwn {
 		return false
@@ -140,7 +149,8 @@ func another(p *plan.Plan, i int, key uint32) bool {
 	return false
 }
 
-// start has an engine of the sender's begin with a job, or one of the receiver's with what is shared.
+// start makes an engine of the sender begin a job. If the chunks of the job are shared, an engine of the receiver
+// begins it.
 func start(w *pd.Cluster, j *pd.Job) {
 	t := task{job: j.Place, kind: putting}
 	n := w.Nodes[j.Sender]
@@ -155,7 +165,7 @@ func start(w *pd.Cluster, j *pd.Job) {
 	}
 }
 
-// fetch has one of the receiver's read it.
+// fetch makes an engine of the receiver read the job.
 func fetch(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	t := task{job: j.Place, kind: getting}
 	if n.Delays && !j.Take {
@@ -165,15 +175,15 @@ func fetch(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	return true
 }
 
-// What is queued.
+// The kinds of scheduled deliveries; the comment names the component that acts.
 const (
-	goesOn   = iota // an engine
-	reads           // an agent, from a stream
-	exits           // an agent is told that a process is gone
-	ends            // a process
-	cuts            // a connection
-	aborts          // an engine, a call
-	detaches        // an engine
+	goesOn   = iota // an engine continues
+	reads           // an agent reads from a stream
+	exits           // an agent is notified that a process has ended
+	ends            // a process ends
+	cuts            // a connection is cut
+	aborts          // an engine aborts a call
+	detaches        // an engine detaches
 )
 
 func act(w *pd.Cluster, d world.Delivery) {
@@ -234,4 +244,4 @@ var rest = oracle.Of("attached engines", "nothing is left of engines that are go
 		})
 	})
 
-const settling = 300 * effects.Second // after the last fault; then calls have ended
+const settling = 300 * effects.Second // the time after the last fault by which all calls have ended

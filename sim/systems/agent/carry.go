@@ -11,17 +11,17 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// A rule is what docs/protocol-agent.md says of an operation.
+// A rule states the requirements of docs/protocol-agent.md for one operation.
 type rule struct {
 	target, prefill session.Kind
-	may             bool // the target may be left out
+	may             bool // the target is optional
 	brings          session.Kind
 	ends            bool
-	// do gives the rank a command, or ends the call; false: it is refused.
+	// do gives the rank a command or ends the call. It returns false if the call is refused.
 	do func(h *host, x *work, b *protocol.EngineCall) bool
 }
 
-// rules are those of operations that engines here call, when they do not lie.
+// rules holds the rules of the operations that truthful engines of this package call.
 //
 //kvferry:table
 var rules = map[protocol.CallOp]rule{
@@ -48,7 +48,8 @@ var rules = map[protocol.CallOp]rule{
 	protocol.CallEnd:            {do: (*host).tellEnd},
 }
 
-// begin has the rank carry a call out, when it is one that its engine may make.
+// begin gives a call to the rank, after checking that the machine begins each call once, unchanged, and only if the
+// engine may make it.
 func (h *host) begin(b session.Begin) {
 	w, n := h.a.w, h.n
 	pd.Judged(w, checkOnce, checkUsed)
@@ -85,7 +86,8 @@ func (h *host) begin(b session.Begin) {
 	}
 }
 
-// about checks that a call is about what its engine holds, and notes it.
+// about checks that the target of a call is a holding of the engine, and records the use. It returns false if it is
+// not.
 func (h *host) about(x *work, kind session.Kind, id uint64, may bool) bool {
 	if kind == session.Nothing || may && id == 0 {
 		return true
@@ -104,7 +106,7 @@ func (h *host) reserve(x *work, b *protocol.EngineCall) bool {
 	if !h.n.Sends() || b.Count == 0 {
 		return false
 	}
-	if j := &h.a.w.Jobs[x.job]; j.Sender == h.n.ID { // A liar may reserve for what its own node is sent.
+	if j := &h.a.w.Jobs[x.job]; j.Sender == h.n.ID { // A lying engine may reserve for a job to its own node.
 		j.Life = h.life
 	}
 	h.give(x, pd.Command{Want: plan.WantReserve, Job: x.job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
@@ -125,7 +127,7 @@ func (h *host) get(x *work, b *protocol.EngineCall) bool {
 	return true
 }
 
-// gives gets the chunks of a job.
+// gives gives the rank a get command for the chunks of a job.
 func (h *host) gives(x *work, j *pd.Job, wait effects.Duration) {
 	keys := j.Keys
 	if j.Layers > 0 {
@@ -151,7 +153,7 @@ func (h *host) abandon(x *work, _ *protocol.EngineCall) bool {
 	return true
 }
 
-// fetch has chunks read that are kept where they are, and shown to the engine.
+// fetch makes the rank read chunks that the sender keeps in place; the rank shows them to the engine.
 func (h *host) fetch(x *work, b *protocol.EngineCall) bool {
 	if !h.n.Delays {
 		return false
@@ -166,7 +168,7 @@ func (h *host) fetches(x *work, first int, patience effects.Duration) {
 		Keys: j.Keys[:first], Patience: patience}}, min(patience, pd.Its(h.n).Cfg.FetchTimeout))
 }
 
-// bring has chunks brought that another node shares. What follows is in brought.
+// bring gets chunks that another node shares. Function brought continues with the outcome.
 func (h *host) bring(x *work, _ *protocol.EngineCall) bool {
 	j := &h.a.w.Jobs[x.job]
 	if !j.Said[p2p.Flow.Word] || p2p.Delayed(h.n, j) != (x.op == protocol.CallSharedFetch) {
@@ -196,7 +198,7 @@ func (h *host) put(x *work, _ *protocol.EngineCall) bool {
 	return true
 }
 
-// store hands the whole chunks of an engine's pages over to the cache, or shares them.
+// store transfers the pages of an engine that hold whole chunks to the cache, or shares them.
 func (h *host) store(x *work, _ *protocol.EngineCall) bool {
 	w := h.a.w
 	j := &w.Jobs[x.job]
@@ -223,7 +225,7 @@ func (h *host) store(x *work, _ *protocol.EngineCall) bool {
 	return true
 }
 
-// layers carries out what an engine says of a request that goes layer by layer.
+// layers carries out the calls of a layerwise push.
 func (h *host) layers(x *work, _ *protocol.EngineCall) bool {
 	if x.job < 0 || !h.a.w.Jobs[x.job].Said[layerwise.Flow.Word] || !h.n.Sends() {
 		return false
@@ -240,7 +242,7 @@ func (h *host) layers(x *work, _ *protocol.EngineCall) bool {
 		return false
 	}
 	var c pd.Command
-	switch x.op { //nolint:exhaustive // The others are no prefill's.
+	switch x.op { //nolint:exhaustive // The other operations have no prefill.
 	case protocol.CallBeginPrefill:
 		c = script.Begin()
 	case protocol.CallSaveLayer:
@@ -248,7 +250,7 @@ func (h *host) layers(x *work, _ *protocol.EngineCall) bool {
 	case protocol.CallPreemptPrefill:
 		c = script.Preempt(run)
 	case protocol.CallFinishPrefill:
-		if x.ends.short { // A node refuses that itself.
+		if x.ends.short { // The agent refuses this itself.
 			return false
 		}
 		c = script.Finish(run)
@@ -263,7 +265,7 @@ func (h *host) layers(x *work, _ *protocol.EngineCall) bool {
 	return true
 }
 
-// holdingOf is what a command of the rank's gave; nil: nobody holds it.
+// holdingOf returns the holding that a command of the rank produced, or nil if no engine holds it.
 func (h *host) holdingOf(t effects.Ticket) *holding {
 	for _, x := range h.holds {
 		if x.t == t {
@@ -273,7 +275,7 @@ func (h *host) holdingOf(t effects.Ticket) *holding {
 	return nil
 }
 
-// awaitReturn waits until nothing reads pages any more.
+// awaitReturn waits until no transfer reads the pages any more.
 func (h *host) awaitReturn(x *work, _ *protocol.EngineCall) bool {
 	if x.waits = x.uses[0].lots > 0; !x.waits {
 		h.ends = append(h.ends, end{x, effects.OK})
@@ -281,7 +283,7 @@ func (h *host) awaitReturn(x *work, _ *protocol.EngineCall) bool {
 	return true
 }
 
-// release gives back what an engine holds. At times a node does not take it, and the engine has it still.
+// release gives a holding of an engine back. At times the agent refuses, and the engine still has the holding.
 func (h *host) release(x *work, _ *protocol.EngineCall) bool {
 	if h.a.draw().Rarely(60) && !h.a.w.Healed {
 		h.ends = append(h.ends, end{x, effects.TooMany})
@@ -293,7 +295,7 @@ func (h *host) release(x *work, _ *protocol.EngineCall) bool {
 	return true
 }
 
-// free gives back what nobody holds any more.
+// free gives back a holding that no engine holds any more.
 func (h *host) free(f session.Free) {
 	held := h.holds[session.Call{Session: f.Session, ID: f.Holding}]
 	if held == nil || held.freed || held.kind != f.Kind || held.uses > 0 {
@@ -309,13 +311,13 @@ func (h *host) free(f session.Free) {
 	h.giveBack(x)
 }
 
-// giveBack gives back to the rank what a call brought.
+// giveBack gives the result of a call back to the rank.
 func (h *host) giveBack(x *work) {
 	w, t := h.a.w, x.ends.t
 	of := w.Commands[t-1]
 	c := pd.Command{Want: plan.WantRelease, Target: t, Body: &engine.Release{Reserved: t}}
 	patience := effects.Duration(0)
-	switch of.Want { //nolint:exhaustive // The others give pages of a Reserve.
+	switch of.Want { //nolint:exhaustive // The other commands use pages of a Reserve.
 	case plan.WantGet:
 		c.Want, c.Body = plan.WantUnpin, &engine.Unpin{Got: t}
 	case p2p.Shares:
@@ -332,14 +334,14 @@ func (h *host) giveBack(x *work) {
 	h.give(x, c, patience)
 }
 
-// give gives a command for a call, or for what is given back.
+// give gives the rank a command on behalf of a call, or to give a holding back.
 func (h *host) give(x *work, c pd.Command, patience effects.Duration) {
 	c.Attached = true
 	x.t = h.a.w.Give(h.n, c, patience)
 	h.tickets[x.t] = x
 }
 
-// abort ends a call soon.
+// abort makes a call end early.
 func (h *host) abort(x *work) {
 	x.aborted = true
 	switch {

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/layerwise"
 )
 
-// compute goes on with a request that goes layer by layer.
+// compute continues a layerwise push.
 func (e *engineProcess) compute(t *task) {
 	x, ok := t.result()
 	if t.call != nil {
@@ -34,7 +34,7 @@ func (e *engineProcess) compute(t *task) {
 			e.pause(t, 10*effects.Millisecond)
 		case ok && (x.code == effects.TooMany || x.code == effects.NotFound):
 			e.ends(t, protocol.CallDropPrefill)
-		case ok && x.code != effects.OK: // It has failed: its end says how.
+		case ok && x.code != effects.OK: // The push has failed; the call that finishes it returns the reason.
 			e.ends(t, protocol.CallFinishPrefill)
 		case ok:
 			t.at++
@@ -53,7 +53,7 @@ func (e *engineProcess) compute(t *task) {
 		}
 	case stops:
 		switch {
-		case !ok: // There was no room for the call.
+		case !ok: // The window had no room for the call.
 			t.phase = saves
 		case x.code != effects.OK:
 			e.ends(t, protocol.CallDropPrefill)
@@ -77,7 +77,7 @@ func (e *engineProcess) compute(t *task) {
 		case !ok:
 			e.ends(t, protocol.CallDropPrefill)
 		case x.code == effects.TooMany || x.code == effects.Invalid || x.code == effects.Cancelled:
-			e.pause(t, 10*effects.Millisecond) // It may be there still.
+			e.pause(t, 10*effects.Millisecond) // The prefill may still exist.
 		default:
 			e.tell(t, x.code)
 			e.leave(t)
@@ -85,7 +85,8 @@ func (e *engineProcess) compute(t *task) {
 	}
 }
 
-// save saves a layer. A hasty engine does not wait for that to end its request, or drops it all at once.
+// save saves a layer. A hasty engine does not wait for the save before it finishes the request, or it drops the request
+// at once.
 func (e *engineProcess) save(t *task, m protocol.EngineCall, last bool) {
 	switch {
 	case !e.call(t, m, protocol.CallSaveLayer) || !t.hasty:
@@ -102,7 +103,7 @@ func (e *engineProcess) save(t *task, m protocol.EngineCall, last bool) {
 	}
 }
 
-// ends ends a prefill, and says whether it could ask for that.
+// ends makes a call that ends a prefill. It returns false if the call could not be made.
 func (e *engineProcess) ends(t *task, how protocol.CallOp) bool {
 	t.phase = finishes
 	if !e.call(t, protocol.EngineCall{Prefill: t.other}, how) {

@@ -12,12 +12,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// How calls end.
+// The outcomes of calls.
 
-// givesPages says of a command whether its pages are the engine's to fill.
+// givesPages reports whether a command gives the engine pages that it may fill.
 func givesPages(c *pd.Command) bool { return c.Want == plan.WantReserve }
 
-// ended takes the outcome of a command.
+// ended handles the outcome of a command.
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if !c.Attached || w.Failure != nil {
 		return
@@ -28,7 +28,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 		delete(h.tickets, e.Ticket)
 	}
 	if want == layerwise.Saves || want == layerwise.Finishes {
-		if !e.Held { // Pages that did not go.
+		if !e.Held { // The pages were not sent.
 			layerwise.Back(w, n, c)
 			h.isBack(e.Ticket)
 		}
@@ -41,7 +41,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 		h.gaveBack(x, e)
 		return
 	case want == p2p.Brings && e.Hits > 0 && x.op == protocol.CallSharedFetch && x.aborted:
-		// The abort came after the rank had all: nothing is fetched, so nothing of it is taken.
+		// The abort arrived after the rank had found all chunks. No fetch begins, so the chunks stay with their owner.
 		h.end(x, &protocol.EngineAnswer{Code: uint32(effects.Cancelled)}, false)
 		return
 	case want == p2p.Brings && e.Hits > 0:
@@ -54,7 +54,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 	a := &protocol.EngineAnswer{ID: x.call.ID, Code: uint32(e.Code), Hits: e.Hits, Sent: e.Sent, Skipped: e.Skipped}
 	stands := x.ends != nil && e.Code != effects.OK
-	switch want { //nolint:exhaustive // The others bring nothing.
+	switch want { //nolint:exhaustive // The other commands produce no holding.
 	case plan.WantReserve, plan.WantGet:
 		for _, p := range e.Pages {
 			a.Pages, a.Lengths = append(a.Pages, uint64(p.Index)), append(a.Lengths, uint64(p.Length))
@@ -72,7 +72,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	case layerwise.Finishes, layerwise.Stops:
 		stands = stands && (e.Code == effects.TooMany || e.Code == effects.Invalid)
 	case plan.WantFetch:
-		if e.Held { // It has its outcome when what it is shown is read.
+		if e.Held { // The answer is sent once the engine has read the shown chunks.
 			x.late = a
 			return
 		}
@@ -81,7 +81,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	h.end(x, a, stands)
 }
 
-// end tells the machine how a call ended.
+// end reports the outcome of a call to the machine. If stands is set, the holding that the call was to end remains.
 func (h *host) end(x *work, a *protocol.EngineAnswer, stands bool) {
 	a.ID = x.call.ID
 	if x.op == protocol.CallSaveLayer {
@@ -116,7 +116,7 @@ func (h *host) end(x *work, a *protocol.EngineAnswer, stands bool) {
 	h.onward()
 }
 
-// over says that a call uses nothing any more.
+// over removes a call and its uses of holdings.
 func (h *host) over(x *work) {
 	delete(h.works, x.call)
 	for _, u := range x.uses {
@@ -125,14 +125,15 @@ func (h *host) over(x *work) {
 	x.uses = nil
 }
 
-// drop takes a holding out that has ended.
+// drop removes a holding that has ended.
 func (h *host) drop(x *holding) {
 	if delete(h.holds, x.at); x.of != nil {
 		x.of.uses, x.of.shares = x.of.uses-1, x.of.shares-1
 	}
 }
 
-// gaveBack takes the end of what no call gave back: it is over now, or was already.
+// gaveBack handles the outcome of giving a holding back without a call. The rank must have taken it, or must have had
+// it already.
 func (h *host) gaveBack(x *work, e *effects.Deliver) {
 	if e.Code != effects.OK && e.Code != effects.NotFound {
 		h.a.w.Fail(checkLeft.Property(), "node %d does not take back what call %d brought: %s", h.n.It(), x.call.ID, e.Code)
@@ -148,7 +149,7 @@ func (h *host) gaveBack(x *work, e *effects.Deliver) {
 	h.step(func(out *session.Out) { h.machine.Freed(x.call.Session, x.call.ID, out) })
 }
 
-// withdrawn notes that shared pages are the engine's alone again.
+// withdrawn records that shared pages belong to the engine alone again.
 func withdrawn(w *pd.Cluster, n *world.Node, e *effects.Deliver) {
 	if c := &w.Commands[e.Ticket-1]; e.Code == effects.OK {
 		pd.OnWithdrawn.Report(&w.Panel, n.ID, pd.Withdrawn{Node: n, Command: c})
@@ -156,7 +157,8 @@ func withdrawn(w *pd.Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// brought goes on with what another node had: it is got, which waits for nothing and so heeds no abort, or fetched.
+// brought continues after another node has provided chunks. For CallSharedGet the engine gets them at once, so that an
+// abort has no effect; otherwise the engine fetches them.
 func (h *host) brought(x *work, e *effects.Deliver) {
 	w := h.a.w
 	j := &w.Jobs[x.job]
@@ -169,7 +171,7 @@ func (h *host) brought(x *work, e *effects.Deliver) {
 	}
 }
 
-// returned takes the memory of a command that was held.
+// returned handles the return of the memory of a command that the rank held.
 func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	if !c.Attached || w.Failure != nil {
 		return
@@ -178,7 +180,7 @@ func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	t := ticketOf(w, c)
 	x, want := h.tickets[t], c.Want
 	delete(h.tickets, t)
-	switch want { //nolint:exhaustive // The others are puts.
+	switch want { //nolint:exhaustive // The other commands are puts.
 	case layerwise.Saves, layerwise.Finishes:
 		if layerwise.Back(w, n, c); w.Failure != nil {
 			return
@@ -206,7 +208,7 @@ func ticketOf(w *pd.Cluster, c *pd.Command) effects.Ticket {
 	panic("BUG: a command is none of its world's")
 }
 
-// isBack notes that the pages of a command of layers are back.
+// isBack records that the pages of a layer command are returned.
 func (h *host) isBack(t effects.Ticket) {
 	c := &h.a.w.Commands[t-1]
 	if pages := h.holdingOf(c.Target); pages != nil && len(c.Pages) > 0 {
@@ -214,18 +216,19 @@ func (h *host) isBack(t effects.Ticket) {
 	}
 }
 
-// onward goes on with calls that waited for pages, and with what is given back.
+// onward continues the calls and the releases that waited for the return of pages.
 func (h *host) onward() {
 	for _, x := range h.waiting() {
 		if x.waits = false; x.op == protocol.CallAwaitReturn {
 			h.end(x, &protocol.EngineAnswer{}, false)
-			return // It goes on with the others.
+			return // end calls onward again for the remaining ones.
 		}
 		h.giveBack(x)
 	}
 }
 
-// waiting are those that need not wait any more, in order.
+// waiting removes the pending releases whose pages are returned, and returns them and the calls that can continue, in
+// order.
 func (h *host) waiting() (all []*work) {
 	rest := h.frees[:0]
 	for _, x := range h.frees {
@@ -244,7 +247,7 @@ func (h *host) waiting() (all []*work) {
 	return all
 }
 
-// scatter shows chunks of a fetch to its engine.
+// scatter shows chunks of a fetch to the engine.
 func scatter(w *pd.Cluster, n *world.Node, e *effects.Scatter) {
 	h := of(w).host(n)
 	x := h.tickets[e.Ticket]
@@ -260,14 +263,14 @@ func scatter(w *pd.Cluster, n *world.Node, e *effects.Scatter) {
 	h.step(func(out *session.Out) { h.machine.Show(x.call, int(e.First), pages, lengths, out) })
 }
 
-// scattered ends that.
+// scattered ends a showing and reports its outcome to the rank.
 func (h *host) scattered(x *work, code effects.Code) {
 	corr := x.show.corr
 	x.show = nil
 	h.a.w.ForNode(h.n, 0, world.Delivery{Kind: world.KindScattered, A: uint64(corr), B: uint64(x.t), C: uint64(code)})
 }
 
-// shown takes what an engine says of what it was shown. It has read it, if it says so.
+// shown handles the engine's confirmation of a showing, and checks that the engine has really read the chunks.
 func (h *host) shown(s session.Shown) {
 	x := h.works[s.Call]
 	if x == nil || x.show == nil {

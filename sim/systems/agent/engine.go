@@ -13,29 +13,30 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engineProcess is an engine with a client, as docs/protocol-agent.md has it. One that lies says anything beside.
+// An engineProcess is an engine with a client as in docs/protocol-agent.md. A lying engine sends false messages as
+// well.
 type engineProcess struct {
 	a       *all `snap:"skip"`
-	place   int  // among all
+	place   int  // index in all.engines
 	node    int32
 	lies    bool
 	gone    bool
-	thaw    int64 `snap:"instant"` // frozen until then
-	wakesAt int64 `snap:"skip"`    // 0: not by itself
+	thaw    int64 `snap:"instant"` // the process is frozen until this time
+	wakesAt int64 `snap:"skip"`    // the time of the next scheduled wake-up; 0 if none is scheduled
 
 	session  uint64
 	life     uint32
 	s        *stream
 	attached bool
-	leaving  bool // it has detached, and does not know yet that all is back
+	leaving  bool // the engine has called detach and has no answer yet
 	last     uint64
-	calls    map[uint64]*asked // that the agent was not told to be done
-	held     map[uint64]bool   // by the numbers of calls; false: it is given back
+	calls    map[uint64]*asked // calls that the agent has not been told are done
+	held     map[uint64]bool   // holdings by call number; false while being given back
 	inbox    []byte
 	tasks    []*task
 }
 
-// An asked is a call as its engine has it.
+// An asked is a call from the point of view of its engine.
 type asked struct {
 	id       uint64
 	body     []byte
@@ -47,16 +48,16 @@ type asked struct {
 	code     effects.Code
 	pages    int
 	hits     uint32
-	read     uint32 // chunks that were shown to it, and read
+	read     uint32 // chunks that were shown to the engine and read
 	shown    *protocol.EngineShow
-	readsAt  int64 `snap:"instant"` // it has read them then
+	readsAt  int64 `snap:"instant"` // the time at which the engine has read the shown chunks
 }
 
 func (x *asked) ended() bool { return x.answered && (!x.held || x.returned) }
 
 func (e *engineProcess) process() session.Process { return session.Process(e.place + 1) }
 
-// engine is the one of a node that works on a job.
+// engine returns the engine process of a node that works on a job. It starts one if there is none.
 func (a *all) engine(n *world.Node, j *pd.Job) *engineProcess {
 	at := [2]int32{n.ID, int32(j.Place % 2)}
 	if i, ok := a.present[at]; ok && !a.engines[i].gone {
@@ -66,14 +67,14 @@ func (a *all) engine(n *world.Node, j *pd.Job) *engineProcess {
 	e.lies = a.draw().Rarely(80) && !a.w.Healed
 	a.engines = append(a.engines, e)
 	a.present[at] = e.place
-	if end := int64(a.w.Setting.Faulty) - a.w.Now; e.lies && end >= 0 { // It ends with the faults.
+	if end := int64(a.w.Setting.Faulty) - a.w.Now; e.lies && end >= 0 { // A lying engine ends with the faults.
 		a.w.After(effects.Duration(end)+effects.Millisecond,
 			world.Delivery{Kind: world.KindAttached, Node: -1, A: ends, B: uint64(e.place)})
 	}
 	return e
 }
 
-// wake has it go on in a while.
+// wake schedules the next turn of the engine after the given time, unless an earlier turn is scheduled.
 func (e *engineProcess) wake(in effects.Duration) {
 	at := max(e.a.w.Now+int64(in), 1)
 	if e.gone || e.wakesAt != 0 && (e.wakesAt <= at || e.a.small()) {
@@ -89,13 +90,13 @@ func (e *engineProcess) take(t *task) {
 	e.wake(e.a.while(effects.Millisecond))
 }
 
-// over ends a task.
+// over removes a task from the engine.
 func (e *engineProcess) over(t *task) {
 	e.tasks = slices.DeleteFunc(e.tasks, func(x *task) bool { return x == t })
 	e.a.w.Unfinished--
 }
 
-// sorted are the values of a map in the order of its keys, which are calls.
+// sorted returns the values of a map in the order of their calls.
 func sorted(all map[session.Call]*work) []*work {
 	return slices.SortedFunc(maps.Values(all), func(a, b *work) int {
 		return cmp.Or(cmp.Compare(a.call.Session, b.call.Session), cmp.Compare(a.call.ID, b.call.ID))
@@ -130,7 +131,7 @@ func (e *engineProcess) connect() {
 	}
 	e.s = &stream{a: e.a, id: session.Conn(len(e.a.streams) + 1), node: e.node, life: n.Life, engine: e.place}
 	e.s.since = e.a.w.Now
-	if d := e.a.draw(); d.Rarely(150) && !e.a.w.Healed { // The agent is slow to serve it.
+	if d := e.a.draw(); d.Rarely(150) && !e.a.w.Healed { // The agent is slow to serve the connection.
 		e.s.servedAt = e.a.w.Now + int64(d.Again().Heavy(20*effects.Millisecond))
 	}
 	e.a.streams = append(e.a.streams, e.s)
@@ -142,7 +143,7 @@ func (e *engineProcess) connect() {
 	e.say(m.Append(nil))
 }
 
-// miss ends all that was of a session that is no more.
+// miss drops the state of a session that no longer exists.
 func (e *engineProcess) miss() {
 	clear(e.calls)
 	clear(e.held)
@@ -154,7 +155,7 @@ func (e *engineProcess) miss() {
 	}
 }
 
-// ask calls for something; nil: the window has no room, or nobody is attached.
+// ask makes a call. It returns nil if the window has no room or the engine is not attached.
 func (e *engineProcess) ask(m protocol.EngineCall, op protocol.CallOp, job, at int) *asked {
 	done := e.sorted(true)
 	if !e.attached || len(e.calls)-len(done)+1 > e.a.window {
@@ -174,7 +175,7 @@ func (e *engineProcess) ask(m protocol.EngineCall, op protocol.CallOp, job, at i
 	return x
 }
 
-// agent is the one that the engine is, or was, attached to; nil: it is another, or down.
+// agent returns the agent to which the engine is or was attached, or nil if it is down or is another incarnation.
 func (e *engineProcess) agent() *host {
 	if h := e.a.host(e.a.w.Nodes[e.node]); h != nil && h.life == e.life {
 		return h
@@ -182,7 +183,7 @@ func (e *engineProcess) agent() *host {
 	return nil
 }
 
-// goOn lets an engine do what it has to, after what goes wrong with it.
+// goOn runs one turn of an engine: first its faults, then its work.
 func (e *engineProcess) goOn() {
 	w := e.a.w
 	if e.gone || w.Failure != nil {
@@ -226,7 +227,7 @@ func (e *engineProcess) goOn() {
 	}
 }
 
-// looks has an engine write into what it holds, or read it: it may at any time, attached or not.
+// looks makes an engine write into its pages or read them. The engine may do so at any time, attached or not.
 func (e *engineProcess) looks() {
 	h := e.agent()
 	if h == nil || e.lies || e.leaving {
@@ -300,7 +301,7 @@ func (e *engineProcess) heard(body []byte) {
 	}
 }
 
-// answered takes the answer to a call.
+// answered handles the answer to a call.
 func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
 	w := e.a.w
 	x.answered, x.held, x.code, x.pages, x.hits = true, a.Held, effects.Code(a.Code), len(a.Pages), a.Hits
@@ -308,7 +309,7 @@ func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
 	if brings != session.Nothing && (x.pages > 0 || x.code == effects.OK && brings != session.Pages) {
 		e.held[a.ID] = true
 	}
-	x.shown = nil // The loan has ended.
+	x.shown = nil // The read lease has ended.
 	fetched := x.op == protocol.CallFetch || x.op == protocol.CallSharedFetch
 	if fetched && x.code == effects.OK && !e.lies && x.read != x.hits {
 		w.Fail(checkShown.Property(), "a fetch of an engine of node %d ends well with %d chunks, and it was shown %d",
@@ -332,7 +333,7 @@ func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
 	e.wake(e.a.while(10 * effects.Millisecond))
 }
 
-// readShown has the engine read what it is shown, and say so. At times it cannot.
+// readShown makes the engine read the chunks that it is shown and confirm that. At times the engine reports a failure.
 func (e *engineProcess) readShown() {
 	for _, id := range e.sorted(false) {
 		x := e.calls[id]
@@ -367,7 +368,7 @@ func (e *engineProcess) attachedAs(m *protocol.AttachResponse) {
 		}
 		if effects.Code(m.Code) == effects.Draining {
 			for _, t := range slices.Clone(e.tasks) {
-				e.over(t) // This agent takes nobody any more.
+				e.over(t) // The agent drains and accepts no new session.
 			}
 		}
 		return
@@ -383,7 +384,7 @@ func (e *engineProcess) attachedAs(m *protocol.AttachResponse) {
 		}
 		for _, id := range e.sorted(false) {
 			x := e.calls[id]
-			if x.shown = nil; !x.answered { // What is shown still is shown again.
+			if x.shown = nil; !x.answered { // The agent shows pending chunks again.
 				e.say(x.body)
 			}
 		}

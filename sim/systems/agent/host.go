@@ -9,18 +9,18 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// all is what a world has of engines in processes of their own: a clone of the world has a clone of it.
+// all is the state of the attached engines of one world. A clone of the world has its own clone of this state.
 type all struct {
-	w        *pd.Cluster `snap:"scratch"` // whose it is, as of says
+	w        *pd.Cluster `snap:"scratch"` // the world that contains this state; function of sets it
 	hosts    []*host
 	engines  []*engineProcess
-	present  map[[2]int32]int // the engine of a node in a place
+	present  map[[2]int32]int // index of the engine, by node and place
 	streams  []*stream
 	drawn    uint64 `snap:"skip"`
 	healedAt int64  `snap:"skip"`
 
 	window, holdings, sessions int
-	share, bytes               int // places of one process; what the open calls of an engine may take
+	share, bytes               int // sessions that one process may have; bytes that the open calls of an engine may take
 }
 
 func of(w *pd.Cluster) *all {
@@ -32,7 +32,7 @@ func of(w *pd.Cluster) *all {
 		a.share = a.sessions
 		if d := draw.Hash(w.Seed, draw.Engine, 1<<41, 1); !a.small() {
 			a.share = d.Between(1, a.sessions)
-			if d = d.Again(); d.Permille(400) { // So few that some calls are refused.
+			if d = d.Again(); d.Permille(400) { // A limit so low that some calls are refused.
 				a.bytes = d.Again().Between(1<<9, 5<<9)
 			}
 		}
@@ -42,10 +42,11 @@ func of(w *pd.Cluster) *all {
 	return a
 }
 
-// small says whether nothing is drawn: then things take no time, and happen in every order.
+// small reports whether the world is explored exhaustively. Nothing is drawn then: actions take no time, and the
+// explorer tries every order.
 func (a *all) small() bool { return a.w.Seed >= draw.RestlessSeed }
 
-// while is how long something takes.
+// while draws the duration of an action with the given mean; it is zero in a small world.
 func (a *all) while(mean effects.Duration) effects.Duration {
 	if d := a.draw(); !a.small() {
 		return d.Heavy(mean)
@@ -53,7 +54,7 @@ func (a *all) while(mean effects.Duration) effects.Duration {
 	return 0
 }
 
-// patience is how long an engine waits for what it asks for.
+// patience draws how long an engine waits for the result of a call, in nanoseconds and at most the given limit.
 func (a *all) patience(d draw.Of, most effects.Duration) uint64 {
 	if a.small() {
 		return uint64(most)
@@ -61,13 +62,13 @@ func (a *all) patience(d draw.Of, most effects.Duration) uint64 {
 	return uint64(d.Span(effects.Millisecond, most))
 }
 
-// draw is what comes next of what goes wrong here.
+// draw returns the next random choice for the attached engines.
 func (a *all) draw() draw.Of {
 	a.drawn++
 	return draw.Hash(a.w.Seed, draw.Engine, 1<<40, a.drawn)
 }
 
-// A host is the agent of one life of a node: what runtime/attach is.
+// A host is the agent of one incarnation of a node. It is the simulated counterpart of runtime/attach.
 type host struct {
 	a        *all `snap:"skip"`
 	n        *world.Node
@@ -75,72 +76,72 @@ type host struct {
 	machine  *session.Machine
 	out      session.Out `snap:"scratch"`
 	draining bool
-	said     map[session.Call]*said    // calls as engines sent them first
-	works    map[session.Call]*work    // calls that are carried out, or whose memory is not back
-	holds    map[session.Call]*holding // what they brought
-	sessions map[uint64]*attached      // by their numbers
-	tickets  map[effects.Ticket]*work  // of commands under way: a call's, or of what is given back
-	gone     map[effects.Ticket]bool   // given back to the rank
-	ends     []end                     // of calls that no rank hears of
-	frees    []*work                   // that wait for pages
+	said     map[session.Call]*said    // calls, as the engines first sent them
+	works    map[session.Call]*work    // calls in progress, and calls whose memory is not returned yet
+	holds    map[session.Call]*holding // what the calls have given to the engines
+	sessions map[uint64]*attached      // by session number
+	tickets  map[effects.Ticket]*work  // commands in flight, for a call or for a holding that is given back
+	gone     map[effects.Ticket]bool   // commands whose result was given back to the rank
+	ends     []end                     // pending outcomes of calls that give the rank no command
+	frees    []*work                   // holdings that are given back once the rank has returned their pages
 }
 
-// An attached is a session as its host knows it.
+// An attached is a session from the point of view of its host.
 type attached struct {
 	engine int
 	leaves bool // the engine has detached
 }
 
-// A said is a call as its engine sent it.
+// A said is a call as the engine sent it.
 type said struct {
 	op              protocol.CallOp
 	target, prefill uint64
-	job             int  // that it is for; -1: nobody knows, as of a lie
-	lists           int  // entries of all of its lists
-	at              int  // place in a script of layers
-	taken           bool // the machine has it, or has refused it by its number
+	job             int  // the job of the call; -1 if it is unknown, as for a false message
+	lists           int  // total number of entries in the lists of the call
+	at              int  // position in the layer script
+	taken           bool // the machine has accepted the call, or has refused it by number
 	begun           bool
-	read            uint32 // chunks that its engine was shown, and has read
+	read            uint32 // chunks that the engine was shown and has read
 	lie             bool
 	ended           bool
-	told            session.Conn // the connection on which its answer was said last
+	told            session.Conn // the connection on which the answer was last sent
 }
 
-// A work is a call that is carried out, or something that is given back without one.
+// A work is a call in progress, or a holding that is given back without a call.
 type work struct {
 	call     session.Call
 	op       protocol.CallOp
-	free     bool // it is no call
+	free     bool // a holding is given back without a call
 	ends     *holding
 	uses     []*holding
 	job      int
 	at       int
-	t        effects.Ticket // of the command under way
-	waits    bool           // for pages of what it is about, before it gives one
+	t        effects.Ticket // the command in flight
+	waits    bool           // waits for the pages of the holding before the command is given
 	aborted  bool
 	unwanted bool
-	answered bool // and its memory is not back
+	answered bool // the answer was sent, and the memory is not returned yet
 	show     *showing
-	late     *protocol.EngineAnswer // that goes out when its memory is back
+	late     *protocol.EngineAnswer // the answer that is sent once the memory is returned
 }
 
-// A holding is something that an engine holds, as its host has it.
+// A holding is a thing that an engine holds (pages, a share or a prefill), as the host records it.
 type holding struct {
 	at     session.Call
 	kind   session.Kind
-	t      effects.Ticket // of the command that gave it
-	of     *holding       // of what is shared: its pages
-	uses   int            // calls and what is shared of it
-	shares int            // of those
-	lots   int            // commands of layers whose pages are not back
+	t      effects.Ticket // the command that produced the holding
+	of     *holding       // for a share: the holding of its pages
+	uses   int            // calls and shares that use the holding
+	shares int            // the shares among the uses
+	lots   int            // layer commands whose pages are not returned yet
 	ending bool
-	short  bool // of a prefill: the newest layer was not taken
+	short  bool // for a prefill: the rank did not accept the newest layer
 	freed  bool
 }
 
-// A showing is chunks that an engine is shown.
+// A showing is a run of chunks that is presented to an engine for reading.
 type showing struct {
-	corr  effects.Corr `snap:"skip"` // the rank knows what it is for
+	corr  effects.Corr `snap:"skip"` // the rank's correlation number
 	first uint32
 	pages int
 }
@@ -156,7 +157,7 @@ func lifeOf(n *world.Node, life uint32) protocol.UUID {
 	return protocol.UUID{byte(n.ID) + 1, byte(life), byte(life >> 8)}
 }
 
-// host is the agent of a node; nil: it is down.
+// host returns the agent of a node, or nil if the node is down. It creates the agent of a new incarnation.
 func (a *all) host(n *world.Node) *host {
 	if !n.Up {
 		return nil
@@ -190,7 +191,7 @@ func (a *all) host(n *world.Node) *host {
 	return h
 }
 
-// step lets the machine do something, and carries out what it wants.
+// step calls f on the session machine and carries out the effects that the machine returns.
 func (h *host) step(f func(out *session.Out)) {
 	w, out := h.a.w, &h.out
 	out.Reset()
@@ -243,14 +244,14 @@ func (h *host) heard(s *stream, body []byte) {
 	case s.first:
 		h.called(s, body)
 	case e.gone:
-		s.shutAgent = true // The kernel knows.
+		s.shutAgent = true // The kernel knows that the process has ended.
 	default:
 		s.first = true
 		h.attach(s, body)
 	}
 }
 
-// called takes a message of an engine that is attached.
+// called handles a message from an attached engine.
 func (h *host) called(s *stream, body []byte) {
 	id := h.machine.Of(s.id).ID
 	var m protocol.EngineCall
@@ -260,7 +261,7 @@ func (h *host) called(s *stream, body []byte) {
 	}
 	at := session.Call{Session: id, ID: m.ID}
 	x := h.said[at]
-	if x == nil { // Of a lie.
+	if x == nil { // The call is a false message.
 		x = &said{job: -1, lie: true}
 		h.said[at] = x
 	}
@@ -270,7 +271,7 @@ func (h *host) called(s *stream, body []byte) {
 	}
 	h.step(func(out *session.Out) { h.machine.Heard(s.id, body, out) })
 	if h.machine.Of(s.id).ID == 0 && !x.taken && !x.begun {
-		// The machine has hung up and taken nothing: the number is free for another call of the session.
+		// The machine has closed the connection without accepting the call, so the session may reuse the number.
 		x.op = protocol.CallUnknown
 		return
 	}
@@ -285,15 +286,15 @@ func (h *host) called(s *stream, body []byte) {
 	}
 }
 
-// says notes a call that an engine is about to send. A number under which the machine has taken a call is that call's,
-// whatever a liar sends under it later.
+// says records a call that an engine is about to send. Once the machine has accepted a call under a number, the number
+// belongs to that call, even if a lying engine sends another call under it later.
 func (h *host) says(at session.Call, x *said) {
 	if was := h.said[at]; was == nil || !was.taken {
 		h.said[at] = x
 	}
 }
 
-// attach takes the first message of a connection.
+// attach handles the first message of a connection.
 func (h *host) attach(s *stream, body []byte) {
 	e := h.a.engines[s.engine]
 	var told protocol.AttachResponse
@@ -324,7 +325,7 @@ func (h *host) attach(s *stream, body []byte) {
 	}
 }
 
-// answers notes the answer that an engine is sent.
+// answers records the answer that is sent to an engine.
 func answers(h *host, x session.Send) {
 	var a protocol.EngineAnswer
 	if protocol.MayBe(x.Body, protocol.TagEngineAnswer, &limits) && a.Decode(x.Body, &limits) == nil {
@@ -334,7 +335,7 @@ func answers(h *host, x session.Send) {
 	}
 }
 
-// has says whether a session has calls that go on, or holds anything.
+// has reports whether a session has calls in progress or holds anything.
 func (h *host) has(id uint64) bool {
 	for at := range h.works {
 		if at.Session == id {
@@ -349,7 +350,7 @@ func (h *host) has(id uint64) bool {
 	return false
 }
 
-// exited tells the machine that a process is gone, and looks that none of its calls goes on for nobody.
+// exited notifies the machine that a process has ended, and checks that all calls of the process are aborted.
 func (h *host) exited(e *engineProcess) {
 	h.step(func(out *session.Out) { h.machine.Exited(e.process(), out) })
 	h.unwanted(func(call session.Call) bool {

@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// What an agent must keep to, and is looked at for.
+// The checks of the promises that an agent makes.
 
-// bounded checks that no engine has more than it may.
+// bounded checks that no engine exceeds its limits on sessions, calls, bytes and holdings.
 func (h *host) bounded() {
 	pd.Judged(h.a.w, checkBounds)
 	of := map[int]int{}
@@ -29,7 +29,7 @@ func (h *host) bounded() {
 				}
 			}
 		}
-		if entries > most && entries<<9 > h.a.bytes { // One alone may be as large as it likes.
+		if entries > most && entries<<9 > h.a.bytes { // A single call may exceed the limit.
 			h.a.w.Fail(checkBounds.Property(), "the calls of an engine of node %d name %d keys, which take more than %d bytes",
 				h.n.It(), entries, h.a.bytes)
 			return
@@ -47,8 +47,8 @@ func (h *host) bounded() {
 	}
 }
 
-// resumes checks that an engine which goes on is told again how the calls ended that are open to it. What is not among
-// these it does not wait for any more.
+// resumes checks that the agent reports the outcomes of the open calls again to an engine that resumes its session. The
+// engine no longer waits for calls that are not in its list of open calls.
 func resumes(h *host, s *stream, id uint64, open []uint64) {
 	pd.Judged(h.a.w, checkAgain)
 	for at, x := range h.works {
@@ -64,8 +64,8 @@ func resumes(h *host, s *stream, id uint64, open []uint64) {
 	}
 }
 
-// crowded checks that an engine which is turned away finds no place that a session has which nobody knows: of all
-// sessions, or of its own process where that has as many as it may.
+// crowded checks a refusal for lack of room: no unused session may occupy a place. The check covers all sessions, or
+// only the sessions of the engine's own process if that process has reached its limit.
 func (h *host) crowded(engine int) {
 	its := 0
 	for _, x := range h.sessions {
@@ -93,7 +93,7 @@ func (h *host) crowded(engine int) {
 	}
 }
 
-// unwanted looks that calls which nobody waits for any more are aborted.
+// unwanted checks that the calls for which no engine waits any more are aborted.
 func (h *host) unwanted(are func(session.Call) bool) {
 	pd.Judged(h.a.w, checkUnwanted)
 	for call, x := range h.works {
@@ -104,7 +104,7 @@ func (h *host) unwanted(are func(session.Call) bool) {
 	}
 }
 
-// holdsStill checks that what an engine holds by a command of its rank's was not given back.
+// holdsStill checks that a holding of an engine was not given back to the rank. It returns false if it was.
 func (h *host) holdsStill(x *holding, how string) bool {
 	w := h.a.w
 	pd.Judged(w, checkHeld)
@@ -116,7 +116,7 @@ func (h *host) holdsStill(x *holding, how string) bool {
 	return true
 }
 
-// lost says whether what a command of the rank's gave was given back.
+// lost reports whether the result of the rank's command was given back.
 func lost(h *host, x *holding) bool {
 	c := &h.a.w.Commands[x.t-1]
 	lost := h.gone[x.t] || c.Released

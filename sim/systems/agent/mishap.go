@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// mishap draws what goes wrong with an engine; true: it does nothing else now.
+// mishap draws and applies a fault of an engine. It returns true if the engine does nothing else in this turn.
 func (e *engineProcess) mishap() bool {
 	d := e.a.draw()
 	next := func(of int) bool {
@@ -21,7 +21,7 @@ func (e *engineProcess) mishap() bool {
 	case e.s != nil && (next(20) || !e.attached && next(60) || e.owed() && next(60)):
 		e.s.cut()
 	case next(8), e.s != nil && !e.attached && e.a.w.Now-e.s.since > int64(4*effects.Millisecond):
-		e.connect() // It gives up a connection that it has.
+		e.connect() // The engine abandons its connection, if it has one.
 	case next(6):
 		e.thaw = e.a.w.Now + int64(e.a.draw().Span(effects.Millisecond, 2*effects.Second))
 		e.wake(100 * effects.Millisecond)
@@ -37,7 +37,8 @@ func (e *engineProcess) mishap() bool {
 	return false
 }
 
-// owed says whether an engine waits for memory to be back, or has not said yet that it has read what it is shown.
+// owed reports whether an engine waits for memory to be returned, or has not yet confirmed that it has read the chunks
+// that it was shown.
 func (e *engineProcess) owed() bool {
 	for _, x := range e.calls {
 		if x.shown != nil || x.answered && x.held && !x.returned {
@@ -47,7 +48,7 @@ func (e *engineProcess) owed() bool {
 	return false
 }
 
-// die ends the process: the agent hears of it in a while, and of its connection before or after that.
+// die ends the process. The agent is notified after a random time, and of the cut connection before or after that.
 func (e *engineProcess) die() {
 	w := e.a.w
 	e.gone = true
@@ -61,7 +62,8 @@ func (e *engineProcess) die() {
 		world.Delivery{Kind: world.KindAttached, Node: -1, A: exits, B: uint64(e.place)})
 }
 
-// detach has an engine leave, with whatever it has. It does not wait for the answer to go on as another.
+// detach makes an engine detach while it may still hold things. The engine does not wait for the answer before it
+// continues with new tasks.
 func (e *engineProcess) detach() {
 	if e.leaving || e.ask(protocol.EngineCall{}, protocol.CallDetach, -1, 0) == nil {
 		return
@@ -72,20 +74,20 @@ func (e *engineProcess) detach() {
 			e.over(t)
 		}
 	}
-	if e.a.draw().Rarely(300) { // Another of its threads calls still.
+	if e.a.draw().Rarely(300) { // Another thread of the engine still makes a call.
 		e.ask(protocol.EngineCall{}, protocol.CallContains, -1, 0)
 	}
 }
 
-// mayDetach has an engine leave that has nothing to do, at times.
+// mayDetach makes an idle engine detach at times.
 func (e *engineProcess) mayDetach() {
 	if len(e.tasks) == 0 && e.attached && !e.lies && e.a.draw().Rarely(200) {
 		e.detach()
 	}
 }
 
-// forget has an engine that connects again not wait any more for what it has asked for, at times. What a call has
-// brought by then is held, so it gives that back.
+// forget makes a reconnecting engine drop some of its unanswered calls at times. Such a call may already have given the
+// engine pages, so the engine releases them blindly.
 func (e *engineProcess) forget() {
 	for _, t := range e.tasks {
 		x := t.call
@@ -98,8 +100,8 @@ func (e *engineProcess) forget() {
 	}
 }
 
-// lie says what no client says: numbers of others, what is over, what never was, what is no message, and more calls
-// than there may be.
+// lie sends a message that no correct client sends: numbers of other sessions, numbers of calls that are over or never
+// existed, malformed messages, or more calls than the window allows.
 func (e *engineProcess) lie() {
 	d := e.a.draw()
 	number := func() uint64 {
@@ -124,10 +126,10 @@ func (e *engineProcess) lie() {
 		e.say([]byte{0xC1, 0, 1})
 	case 1:
 		e.say((&protocol.EngineShown{ID: number(), First: uint32(number())}).Append(nil))
-	case 2, 3: // Something that it has for something else.
+	case 2, 3: // Use a holding as a holding of another kind.
 		some := []protocol.CallOp{protocol.CallRelease, protocol.CallWithdraw, protocol.CallPut, protocol.CallShare}
 		e.claims(protocol.EngineCall{Target: number()}, some[e.a.draw().Below(uint64(len(some)))], job)
-	case 4: // Each of these may bring something, and some name keys.
+	case 4: // Each of these calls may produce a holding, and some list keys.
 		op, m := protocol.CallReserve, protocol.EngineCall{Count: 1}
 		if e.a.w.Nodes[e.node].Receives() && d.Again().Again().Permille(500) {
 			op, m = protocol.CallGet, protocol.EngineCall{Keys: slices.Repeat([][]byte{{'k'}}, 3),
@@ -152,13 +154,13 @@ func (e *engineProcess) lie() {
 	}
 }
 
-// claims calls for something whatever the window has room for.
+// claims makes a call even if the window has no room for it.
 func (e *engineProcess) claims(m protocol.EngineCall, op protocol.CallOp, job int) {
 	if !e.attached {
 		return
 	}
 	if h := e.agent(); h != nil && (op == protocol.CallReserve || op == protocol.CallGet) && job >= 0 {
-		h.says(session.Call{Session: e.session, ID: e.last + 1}, &said{job: job, lie: true}) // It is carried out.
+		h.says(session.Call{Session: e.session, ID: e.last + 1}, &said{job: job, lie: true}) // The agent carries it out.
 	}
 	e.last++
 	m.ID, m.Op = e.last, []byte(op.String())

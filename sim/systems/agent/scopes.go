@@ -9,15 +9,15 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What goes wrong with an engine in a small world, at any moment.
+// The faults of an engine in a small world. A fault may occur at any moment.
 const (
-	cut    = "cut"    // its connection, with all that is on its way
+	cut    = "cut"    // its connection is cut, and bytes in flight are lost
 	exit   = "exit"   // its process ends
-	abort  = "abort"  // it aborts what it waits for
-	detach = "detach" // it leaves, with whatever it has
+	abort  = "abort"  // it aborts the call that it waits for
+	detach = "detach" // it detaches while it may hold pages
 )
 
-// small are worlds of an engine that sends a chunk, and one that reads it.
+// small returns the small worlds in which one engine sends a chunk and another engine reads it.
 func small() []explore.Scope {
 	all := []explore.Scope{
 		{Name: "agent", About: "an engine in a process of its own sends a chunk, and another reads it"},
@@ -36,7 +36,7 @@ func small() []explore.Scope {
 	return all
 }
 
-// ofProcesses has engines in processes of their own work on all jobs of a scope.
+// ofProcesses makes attached engines handle all jobs of a scope.
 func ofProcesses(p *plan.Plan) {
 	p.Topology.Said = p.Topology.Said.With(word)
 	for i := range p.Jobs {
@@ -44,7 +44,7 @@ func ofProcesses(p *plan.Plan) {
 	}
 }
 
-// harms are what may go wrong in such a way now.
+// harms returns the faults of the given kind that may occur now.
 func harms(w *pd.Cluster, how string) (all []world.Delivery) {
 	for _, e := range of(w).engines {
 		d := world.Delivery{Kind: world.KindAttached, Node: -1, B: uint64(e.place)}
@@ -67,7 +67,7 @@ func harms(w *pd.Cluster, how string) (all []world.Delivery) {
 	return all
 }
 
-// waiting is the first task of an engine that has a call which may be aborted.
+// waiting returns the first task of an engine with a call that may be aborted, or nil.
 func waiting(e *engineProcess) *task {
 	if i := slices.IndexFunc(e.tasks, (*task).waits); i >= 0 && e.attached {
 		return e.tasks[i]
@@ -75,7 +75,7 @@ func waiting(e *engineProcess) *task {
 	return nil
 }
 
-// harmed has it happen.
+// harmed makes a fault of the given kind occur.
 func harmed(e *engineProcess, what uint64) {
 	switch what {
 	case cuts:

@@ -7,25 +7,25 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A stream is a connection of an engine's to the agent of its node.
+// A stream is a connection from an engine to the agent of its node.
 type stream struct {
 	a          *all `snap:"skip"`
 	id         session.Conn
 	node       int32
-	life       uint32 // of the agent
-	engine     int    // whose it is
-	up, down   []byte // on their ways to the agent, and to the engine
-	servedAt   int64  `snap:"instant"` // it is accepted, and not read before
+	life       uint32 // incarnation of the agent
+	engine     int    // index of the engine
+	up, down   []byte // bytes in flight to the agent and to the engine
+	servedAt   int64  `snap:"instant"` // the agent does not read before this time
 	since      int64  `snap:"skip"`
-	due        bool   `snap:"skip"` // the agent is about to read, where nothing is drawn
-	first      bool   // the agent has had the first message
-	attached   bool   // and has taken it
-	shutAgent  bool   // by the agent, or cut
-	shutEngine bool   // by the engine, or cut
-	over       bool   // the agent has read all
+	due        bool   `snap:"skip"` // in a small world: a read by the agent is scheduled
+	first      bool   // the agent has received the first message
+	attached   bool   // the agent has accepted the first message
+	shutAgent  bool   // closed by the agent, or cut
+	shutEngine bool   // closed by the engine, or cut
+	over       bool   // the agent has read the stream to its end
 }
 
-// soon has the agent read in a while.
+// soon schedules a read by the agent after the given time.
 func (s *stream) soon(in effects.Duration) {
 	if s.due {
 		return
@@ -34,7 +34,7 @@ func (s *stream) soon(in effects.Duration) {
 	s.a.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: reads, B: uint64(s.id)})
 }
 
-// arrives lets the agent read: so much that a frame may be half there.
+// arrives makes the agent read. At times it reads only part of the bytes, so that a frame may be incomplete.
 func (s *stream) arrives() {
 	s.due = false
 	w := s.a.w
@@ -72,7 +72,7 @@ func (s *stream) arrives() {
 	}
 }
 
-// cut loses what is on its way, but for some of it.
+// cut closes the stream on both ends and loses a random part of the bytes in flight.
 func (s *stream) cut() {
 	s.up = s.up[:s.a.draw().Below(uint64(len(s.up)+1))]
 	s.down = s.down[:s.a.draw().Below(uint64(len(s.down)+1))]
@@ -80,7 +80,7 @@ func (s *stream) cut() {
 	s.soon(s.a.while(5 * effects.Millisecond))
 }
 
-// dead says whether the agent at the other end is no more.
+// dead reports whether the incarnation of the agent at the other end has ended.
 func (s *stream) dead() bool {
 	n := s.a.w.Nodes[s.node]
 	return !n.Up || n.Life != s.life

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// tell has an engine say how its job ended, and goes on without waiting for that.
+// tell makes an engine report the outcome of its job. The engine does not wait for the answer.
 func (e *engineProcess) tell(t *task, code effects.Code) {
 	if !e.a.w.Jobs[t.job].Said[pd.Tells] {
 		return
@@ -14,7 +14,7 @@ func (e *engineProcess) tell(t *task, code effects.Code) {
 	e.ask(protocol.EngineCall{Code: uint32(code), Reason: []byte("drawn")}, protocol.CallEnd, t.job, 0)
 }
 
-// tellEnd has the rank tell the receiver of a job.
+// tellEnd makes the rank send the end-of-request message to the receiver of a job.
 func (h *host) tellEnd(x *work, b *protocol.EngineCall) bool {
 	if !h.n.Sends() {
 		return false

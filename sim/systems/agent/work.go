@@ -10,55 +10,56 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What an engine does with a job: it reserves, fills, puts, perhaps stores or shares, and releases; it computes layer
-// by layer; or it gets, or is shown chunks, reads and releases. Between it takes its time, and changes its mind.
+// An engine handles a job in one of three ways. It reserves pages, fills them, puts them, perhaps stores or shares
+// them, and releases them; it computes the job layer by layer; or it gets chunks (or is shown them), reads them and
+// releases them. Between the steps the engine pauses for a random time, and at times it aborts the call it waits for.
 
-// A kind is what an engine does with a job.
+// A kind says how an engine handles a job.
 type kind uint8
 
 const (
 	putting   kind = iota
-	getting        // what was sent
-	fetching       // what was sent, and is kept where it is
-	bringing       // what others share
-	computing      // layer by layer
+	getting        // get chunks that were sent
+	fetching       // fetch chunks that the sender keeps in place
+	bringing       // get chunks that other nodes share
+	computing      // push layer by layer
 )
 
-// A task is a job that an engine works on.
+// A task is the progress of an engine on one job.
 type task struct {
 	job   int
 	kind  kind
 	phase int
 	tries int
-	call  *asked // that it waits for
-	holds uint64 // pages, by the number of the call
-	other uint64 // what is shared, or the prefill, likewise
-	at    int    // place in what it computes
-	kept  bool   // the cache has its pages
-	hasty bool   // it does not wait where it need not
-	anew  bool   // it was preempted
-	blind bool   // it gives back what it does not know whether it has
-	until int64  `snap:"instant"` // it goes on no sooner
+	call  *asked // the call that the task waits for
+	holds uint64 // number of the call that gave the pages
+	other uint64 // number of the call that gave the share or the prefill
+	at    int    // position in the layer script
+	kept  bool   // the cache owns the pages
+	hasty bool   // the engine skips waits that are optional
+	anew  bool   // the prefill was preempted and has started again
+	blind bool   // the engine releases the holding without knowing whether it exists
+	until int64  `snap:"instant"` // the task does not continue before this time
 }
 
-// Phases of a task; each but the first waits for the call that it has made.
+// The phases of a task. In each phase but the first, the task waits for the call that it has made.
 const (
 	begins = iota
-	comes  // pages that it asked for
-	fills  // half of them is filled, or it reads
+	comes  // waits for the pages that it requested
+	fills  // half of the pages are filled, or the engine reads
 	puts
-	stores    // or shares
-	shares    // it is shared
-	withdraws // and taken back
-	runs      // a prefill begins
-	saves     // or goes on
-	stops     // it is preempted
-	waits     // for its pages
+	stores    // stores or shares the pages
+	shares    // the pages are shared
+	withdraws // withdraws the share
+	runs      // begins a prefill
+	saves     // saves the layers of the prefill
+	stops     // preempts the prefill
+	waits     // waits for the return of the pages
 	finishes
 	leaves
 )
 
-// result takes the end of a task's call.
+// result returns the call that the task waits for, if it has ended, and clears it from the task.
 func (t *task) result() (x *asked, ok bool) {
 	if t.call == nil || !t.call.ended() {
 		return nil, false
@@ -67,7 +68,7 @@ func (t *task) result() (x *asked, ok bool) {
 	return x, true
 }
 
-// call calls for something for a task, and says whether it could.
+// call makes a call for a task. It returns false if the call could not be made.
 func (e *engineProcess) call(t *task, m protocol.EngineCall, op protocol.CallOp) bool {
 	x := e.ask(m, op, t.job, t.at)
 	if x != nil {
@@ -76,13 +77,13 @@ func (e *engineProcess) call(t *task, m protocol.EngineCall, op protocol.CallOp)
 	return x != nil
 }
 
-// pause has a task go on in a while.
+// pause makes a task continue after a random time with the given mean.
 func (e *engineProcess) pause(t *task, mean effects.Duration) {
 	t.until = e.a.w.Now + int64(e.a.while(mean))
 	e.wake(effects.Duration(t.until - e.a.w.Now))
 }
 
-// waits says whether a task has a call that may be aborted.
+// waits reports whether a task has a call that may be aborted.
 func (t *task) waits() bool { return t.call != nil && !t.call.answered && !t.call.aborted }
 
 func (t *task) abort(e *engineProcess) {
@@ -121,7 +122,7 @@ func (e *engineProcess) work(t *task) {
 	}
 }
 
-// begin asks for the pages of a job, or for its chunks.
+// begin requests the pages of a job, or its chunks.
 func (e *engineProcess) begin(t *task) {
 	w := e.a.w
 	j, n := &w.Jobs[t.job], w.Nodes[e.node]
@@ -153,7 +154,7 @@ func (e *engineProcess) begin(t *task) {
 	}
 }
 
-// came goes on with what was asked for first.
+// came continues the task with the outcome of its first call.
 func (e *engineProcess) came(t *task, x *asked) {
 	switch {
 	case x.pages > 0 && t.kind == computing:
@@ -180,7 +181,7 @@ func (e *engineProcess) came(t *task, x *asked) {
 	}
 }
 
-// put waits for a put, or not: its pages go back once it is over.
+// put waits for a put to end, or at times leaves earlier. The pages are returned to the engine once the put is over.
 func (e *engineProcess) put(t *task) {
 	d := e.a.draw()
 	x, ok := t.result()
@@ -206,7 +207,8 @@ func (e *engineProcess) put(t *task) {
 	}
 }
 
-// share goes on with pages that were put: others read them, and then they are the engine's again.
+// share continues with pages that were put: other nodes read them, and after the share is withdrawn they belong to the
+// engine again.
 func (e *engineProcess) share(t *task) {
 	switch t.phase {
 	case stores:
@@ -221,7 +223,7 @@ func (e *engineProcess) share(t *task) {
 			e.pause(t, effects.Second/2)
 		}
 	case shares:
-		if t.call == nil && t.hasty { // They go back when they are not shared any more.
+		if t.call == nil && t.hasty { // The pages are released once the share has ended.
 			if x := e.ask(protocol.EngineCall{Target: t.holds}, protocol.CallRelease, t.job, 0); x != nil {
 				e.held[t.holds], t.blind, t.hasty = false, true, false
 			}
@@ -233,7 +235,7 @@ func (e *engineProcess) share(t *task) {
 		x, ok := t.result()
 		switch {
 		case !ok:
-		case x.code != effects.OK: // It is shared still.
+		case x.code != effects.OK: // The share is still in force.
 			t.phase = shares
 			e.pause(t, 10*effects.Millisecond)
 		default:
@@ -245,19 +247,19 @@ func (e *engineProcess) share(t *task) {
 	}
 }
 
-// leave gives back what a task has.
+// leave gives back the holdings of a task.
 func (e *engineProcess) leave(t *task) {
 	t.phase = leaves
 	if t.call = nil; !e.call(t, protocol.EngineCall{Target: t.holds}, protocol.CallRelease) {
 		return
 	}
 	e.held[t.holds] = false
-	if e.a.draw().Rarely(100) { // Another of its threads waits for them still.
+	if e.a.draw().Rarely(100) { // Another thread of the engine still waits for the pages.
 		e.ask(protocol.EngineCall{Target: t.holds}, protocol.CallAwaitReturn, t.job, 0)
 	}
 }
 
-// leaves waits for that. What could not be given back is the engine's still.
+// leaves waits until the holdings are given back. The engine keeps a holding that could not be given back.
 func (e *engineProcess) leaves(t *task) {
 	if t.call == nil {
 		e.leave(t)
@@ -278,7 +280,7 @@ func (e *engineProcess) leaves(t *task) {
 	}
 }
 
-// holding is what a call brought, as the agent has it; nil: nothing that is of this agent's life.
+// holding returns the agent's record of what a call has given, or nil if this incarnation of the agent has none.
 func (e *engineProcess) holding(id uint64) (*host, *holding) {
 	h := e.agent()
 	if h == nil {
@@ -294,7 +296,7 @@ func (e *engineProcess) holding(id uint64) (*host, *holding) {
 	return h, x
 }
 
-// fill writes a half of a task's chunks, or what they have nothing to do with.
+// fill writes one half of the chunks of a task, or unrelated content after the put.
 func (e *engineProcess) fill(t *task, half int) {
 	h, x := e.holding(t.holds)
 	if h == nil || e.lies && (e.a.w.Commands[x.t-1].Job != t.job || lost(h, x)) || !e.lies && !h.holdsStill(x, "fills") {
@@ -321,7 +323,7 @@ func (e *engineProcess) fill(t *task, half int) {
 	}
 }
 
-// reads has an engine read once more what it got.
+// reads makes an engine read the chunks that it got once more.
 func (e *engineProcess) reads(t *task) {
 	if h, x := e.holding(t.holds); h != nil && (e.lies || h.holdsStill(x, "reads")) {
 		if c := &e.a.w.Commands[x.t-1]; c.Job == t.job && !e.lies {

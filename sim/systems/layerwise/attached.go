@@ -7,9 +7,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What engines in processes of their own need to compute a request as those within do.
+// The parts of this package that attached engines (package agent) use.
 
-// The kinds of their commands.
+// The kinds of the commands of layerwise pushes.
 var (
 	Begins   = begins
 	Saves    = saves
@@ -17,59 +17,59 @@ var (
 	Finishes = finishes
 )
 
-// A Script is what an engine computes of a job, whose pages it has.
+// A Script says how an engine computes a job for which it has reserved pages.
 type Script struct {
 	w *pd.Cluster
 	x prefill
 }
 
-// ScriptOf draws it.
+// ScriptOf draws the script of a job.
 func ScriptOf(w *pd.Cluster, j *pd.Job) Script { return Script{w, prefillOf(w, j)} }
 
-// Len is how many layers of steps there are. Behind the last one it finishes.
+// Len returns the number of saves: the layers of all steps. After the last save the engine finishes the request.
 func (s *Script) Len() int { return len(s.x.steps) * pagesOf(s.x.j) }
 
-// Preempted and Dropped say what happens before the layer at a place.
+// Preempted reports whether the request is preempted before the save with index at.
 func (s *Script) Preempted(at int) bool { return at == s.x.preempt }
 
-// Dropped says whether it is dropped there.
+// Dropped reports whether the request is dropped before the save with index at.
 func (s *Script) Dropped(at int) bool { return at == s.x.drop }
 
-// Computes fills the pages of a Reserve: all of one origin.
+// Computes fills the pages of a Reserve, all with one origin.
 func (s *Script) Computes(n *world.Node, reserve *pd.Command) {
 	measures(n, s.x.j, reserve)
 	computes(s.w, n, s.x.j, 1)
 }
 
-// Begin, Save, Preempt, Drop and Finish are its commands, of which the later ones name the first by its ticket.
+// Begin returns the command that begins the request. The other commands refer to it by its ticket, run.
 func (s *Script) Begin() pd.Command { return s.x.begin(s.w) }
 
-// Save says that the layer at a place is computed.
+// Save returns the command that reports the layer of the save with index at as computed.
 func (s *Script) Save(at int, run effects.Ticket) pd.Command {
 	c := s.x.save(s.w, at)
 	c.From, c.Body.(*ops.Save).Run = at, run
 	return c
 }
 
-// Preempt loses what is computed.
+// Preempt returns the command that preempts the request and discards the computed layers.
 func (s *Script) Preempt(run effects.Ticket) pd.Command {
 	return pd.Command{Want: stops, Body: &ops.Preempt{Request: s.x.j.Name, Run: run}}
 }
 
-// Drop ends it early.
+// Drop returns the command that ends the request early.
 func (s *Script) Drop(run effects.Ticket) pd.Command {
 	return pd.Command{Want: stops, Body: &ops.Drop{Request: s.x.j.Name, Run: run}}
 }
 
-// Finish ends it.
+// Finish returns the command that finishes the request.
 func (s *Script) Finish(run effects.Ticket) pd.Command {
 	c := s.x.finish(s.w)
 	c.Body.(*ops.Finish).Run = run
 	return c
 }
 
-// Patience is how long a command may wait.
+// Patience returns the timeout of a command.
 func Patience(n *world.Node, c *pd.Command) effects.Duration { return patience(n, c) }
 
-// Back has it judged that the pages of a command are the engine's again.
+// Back reports to the oracles that the pages of a command belong to the engine again.
 func Back(w *pd.Cluster, n *world.Node, c *pd.Command) { back(w, n, c) }

@@ -1,5 +1,8 @@
-// Package layerwise is prefills that push each layer as it is computed, in a simulated world: what their engines do,
-// what seeds draw of it, who judges it, and its small worlds.
+// Package layerwise simulates prefill nodes that push each layer as soon as it is computed. It contains the behaviour
+// of the engines, the random choices of a seed, the oracles and the small worlds. Package pd runs it through Flow.
+//
+// Example: an engine reserves pages, begins a request, saves layer after layer and finishes. If the engine is
+// preempted, it waits until its pages are returned and computes the request again.
 package layerwise
 
 import (
@@ -17,7 +20,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Flow is layerwise pushes.
+// Flow describes layerwise pushes to package pd.
 var Flow = pd.Flow{
 	Word:     word,
 	Profiles: []expand.Profile{{Name: "layerwise", World: layered, Jobs: draws}},
@@ -162,7 +165,7 @@ func draws(d *expand.Draft) {
 	}
 }
 
-// The commands of engines that push layers.
+// The kinds of the commands of engines that push layers.
 var (
 	begins   = plan.NewWant(20, "begin layers", true)
 	saves    = plan.NewWant(21, "save layer", true)

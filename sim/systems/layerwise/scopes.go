@@ -5,10 +5,10 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// small are worlds of prefills that push chunks of two layers.
+// small returns the small worlds in which a prefill node pushes chunks of two layers.
 func small() []explore.Scope {
 	one, two := []explore.Job{{Chunks: []int{1}}}, []explore.Job{{Chunks: []int{1, 2}}}
-	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
 	all := []explore.Scope{
 		{Name: "layers", About: "two chunks go in two layers", Jobs: two},
 		{Name: "leased-layers", About: "likewise one, on a leased plane", Leased: true, Jobs: one},
@@ -26,7 +26,7 @@ func small() []explore.Scope {
 	return all
 }
 
-// shape has all jobs of a scope go layer by layer, and be preempted or not.
+// shape makes all jobs of a scope layerwise, with or without a preemption.
 func shape(stopped bool) func(p *plan.Plan) {
 	return func(p *plan.Plan) {
 		p.Topology.Said = p.Topology.Said.With(word)

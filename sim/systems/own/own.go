@@ -1,5 +1,10 @@
-// Package own has what a system of machines is made of that are no ranks, and that come with the simulator: package
-// sim runs it as it runs those of users, under a profile of the system's name. It holds no promise by itself.
+// Package own defines the description of a system that consists of machines other than ranks and ships with the
+// simulator. Package sim runs such a system in the same way as a system that a user defines, under a profile of the
+// system's name. The package only declares types, so no property is checked here.
+//
+// Example: a System named "x" lists two Processes. For a seed, sim calls Nodes with the plan, calls Draw to fill the
+// plan with items, starts each node by calling its New, and turns each item of the plan into a command by means of Do.
+// When a node restarts, sim calls New again for the new incarnation.
 package own
 
 import (
@@ -10,11 +15,11 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A System is a world of its own; its fields are those of sim.System. Its functions may be called by several runs at
-// once and remember nothing.
+// A System describes a simulated world of machines. Its fields correspond to the fields of sim.System. Several runs may
+// call its functions concurrently, so the functions must not keep state.
 type System struct {
 	Name     string
-	About    string // its profile, in a line
+	About    string // describes the profile in one line
 	Nodes    func(p *plan.Plan) []Process
 	Do       map[string]func(plan.Item) effects.CommandBody
 	Draw     func(d Draws, p *plan.Plan)
@@ -25,21 +30,21 @@ type System struct {
 	DriftPPM int
 }
 
-// A Process is one node: a machine that is made anew for each life of it.
+// A Process describes one node. New creates a fresh machine for each incarnation of the node.
 type Process struct {
 	Name   string
 	Serves []effects.Channel
 	New    func(b Boot) (effects.Machine, error)
 }
 
-// Boot is what a machine may know as it begins.
+// Boot holds the information that a machine receives when it starts.
 type Boot struct {
-	Seed uint64 // for what it draws itself; another one in each life
+	Seed uint64 // seeds the machine's own random choices; differs for each incarnation
 	Plan *plan.Plan
 	Addr func(node string, ch effects.Channel) effects.Addr
 }
 
-// Draws are what a seed holds for the system: see sim.Draws.
+// Draws gives a system the random choices of a seed; see sim.Draws.
 type Draws interface {
 	Below(what string, nth, n uint64) uint64
 	Items(do string, least, most int, nodes ...string) []plan.Item

@@ -7,9 +7,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What engines in processes of their own need to share as those within do.
+// The parts of this package that attached engines (package agent) use.
 
-// The kinds of their commands: to have chunks brought, to hand pages over, to share them, to take them back.
+// The kinds of the commands that bring chunks, store pages in the cache, share pages, and withdraw shared pages.
 var (
 	Brings    = want
 	Stores    = keep
@@ -17,10 +17,10 @@ var (
 	Withdraws = backs
 )
 
-// Delayed says whether what is brought for a job stays where it is until it is fetched.
+// Delayed reports whether the chunks that are brought for a job stay at their owner until they are fetched.
 func Delayed(n *world.Node, j *pd.Job) bool { return mode(n, j) == ops.Delayed }
 
-// Patience is how long it may take to have shared pages back: readers of this node may hold them, too.
+// Patience returns the longest time that a withdraw may take. Readers on the same node may hold the pages as well.
 func Patience(n *world.Node) effects.Duration {
 	r := pd.Its(n).Cfg
 	return 10*(r.ShareTTL+r.ClaimTTL) + pd.HoardedMost

@@ -11,10 +11,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is drawn for nodes that share what they have: by labels of its own, so that nothing else of a seed depends on
-// it.
+// The random choices for nodes that share use labels of their own, so that no other choice of a seed depends on them.
 
-// sharers draws two or three such nodes, which are sent more than there is room for.
+// sharers draws two or three nodes that share. They are sent more chunks than their pools have room for.
 func sharers(d *expand.Draft) {
 	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, n) }
@@ -23,7 +22,7 @@ func sharers(d *expand.Draft) {
 	p.Topology.Said, p.Topology.Trust = p.Topology.Said.With(word), false
 	if at(40).Permille(400) {
 		p.Topology.Said = p.Topology.Said.With(arena)
-		if at(41).Permille(500) { // Copies are often late, fail, or go on when they have failed.
+		if at(41).Permille(500) { // Copies are often late, fail, or continue after they have failed.
 			p.Delays.Device = at(42).Time(time.Millisecond, 40*time.Millisecond)
 			p.Rates[plan.FaultDMA], p.Rates[plan.FaultStall] = at(43).Between(0, 150), at(44).Between(0, 150)
 		}
@@ -38,7 +37,7 @@ func sharers(d *expand.Draft) {
 		}
 	}
 	p.Topology.ReceiverPages = uint32(at(1).Between(5, 16))
-	if p.Topology.Said[arena] && at(45).Permille(600) { // Whoever asks has room for what there is.
+	if p.Topology.Said[arena] && at(45).Permille(600) { // A node that looks chunks up has room for them.
 		p.Topology.ReceiverPages, s.BatchMax = uint32(at(46).Between(14, 24)), min(s.BatchMax, at(47).Between(1, 3))
 	}
 	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
@@ -46,13 +45,13 @@ func sharers(d *expand.Draft) {
 	s.BatchMax = min(s.BatchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
 	s.Jobs, s.Groups, s.Plain = at(4).Between(6, 40), at(5).Between(1, 3), 0
 	s.Window = at(6).Time(time.Second, 5*time.Second)
-	if at(7).Permille(300) { // Answers are often later than what a lease is shortened by.
+	if at(7).Permille(300) { // Replies often take longer than the lease guard.
 		p.Topology.Leased = true
 		p.Timeouts.Lease = at(8).Time(400*time.Millisecond, 900*time.Millisecond)
 		p.Timeouts.LeaseGuard = p.Timeouts.Lease / 60
 		p.Timeouts.Put = max(p.Timeouts.Put, 2*p.Timeouts.Lease)
 		p.Delays.Message = max(p.Delays.Message, 3*time.Millisecond)
-		if at(9).Permille(700) { // Reads are often later than the lease, and before their command is out of time.
+		if at(9).Permille(700) { // Reads often end after the lease, and before the timeout of their command.
 			p.Rates[plan.FaultLateStore] = 300
 			p.Timeouts.Put = max(p.Timeouts.Put, 5*p.Timeouts.Lease)
 			p.Topology.ReceiverPages, s.Jobs, s.BatchMax = 24, at(30).Between(4, 12), min(s.BatchMax, 3)
@@ -68,11 +67,11 @@ func sharers(d *expand.Draft) {
 	}
 }
 
-// draws draws requests whose chunks another node has, as far as it still has them.
+// draws adds jobs that bring chunks from another node, as far as that node still has them.
 func draws(d *expand.Draft) {
 	p := d.Plan
 	sent, keepers := len(p.Jobs), draw.Hash(p.Seed, draw.Plan, 9, 50)
-	if keepers.Permille(500) { // What is kept is often wanted later, or not at all.
+	if keepers.Permille(500) { // Kept chunks are often fetched late, or not at all.
 		p.Rates[plan.FaultPutOff] = keepers.Again().Between(100, 600)
 	}
 	for i := range sent {
@@ -89,11 +88,11 @@ func draws(d *expand.Draft) {
 			Request: expand.Unused(p), From: j.To, To: to, Said: plan.Said{word: true}, Keys: slices.Clone(j.Keys),
 			At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
 		}
-		// As soon as it is there: later it may have made room for others.
+		// Start the job soon after the chunk arrived: later the chunk may have been evicted.
 		if at(4).Permille(500) || p.Topology.Said[arena] && at(8).Permille(800) {
 			r.At = j.At + at(5).Time(5*time.Millisecond, 150*time.Millisecond)
 		}
-		if at(3).Permille(300) { // What nobody has ends the prefix.
+		if at(3).Permille(300) { // No node has this chunk, so the prefix ends before it.
 			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
 		}
 		r.Batch = len(r.Keys)
@@ -104,7 +103,7 @@ func draws(d *expand.Draft) {
 		if at(6).Permille(written) {
 			r.Said = r.Said.With(writing)
 		}
-		if keepers.Permille(500) && at(7).Permille(500) { // Others of its receiver are kept with it.
+		if keepers.Permille(500) && at(7).Permille(500) { // Other jobs to the same receiver are then kept as well.
 			r.Said = r.Said.With(keeping)
 		}
 		p.Jobs = append(p.Jobs, r)

@@ -11,9 +11,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Chunks that are brought may stay where they are until they are fetched.
+// Chunks that are brought may stay at their owner until they are fetched.
 
-// keeping is said of a job that is shared: what its receiver has brought, unless it is written, stays where it is.
+// keeping marks a share job whose chunks stay at their owner until they are fetched, unless the owner writes them.
 var keeping = plan.NewWord(plan.Word{Name: "keep", Job: func(_ *plan.Plan, j *plan.Job) string {
 	if !j.Said[word] {
 		return "it needs share; leave it out, or set that"
@@ -21,18 +21,19 @@ var keeping = plan.NewWord(plan.Word{Name: "keep", Job: func(_ *plan.Plan, j *pl
 	return ""
 }})
 
-// cast says what a node does that shares: it lends, and it keeps if any job to it says so.
+// cast sets the roles of a node that shares: it lends chunks, and it delays fetches if any job to it is marked as
+// keeping.
 func cast(p *plan.Plan, n *world.Node) {
 	n.Lends = true
 	n.Delays = slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Said[keeping] && j.To == plan.Node(n.ID) })
 }
 
-// delays has the rank of such a node keep.
+// delays configures the rank of a node that delays fetches.
 func delays(n *world.Node, c *rank.Config) {
 	c.Delay, c.Keeps = false, n.Delays
 }
 
-// mode is how the chunks of a job come.
+// mode returns how the chunks of a job are transferred.
 func mode(n *world.Node, j *pd.Job) ops.Mode {
 	switch {
 	case j.Said[writing]:
@@ -43,7 +44,7 @@ func mode(n *world.Node, j *pd.Job) ops.Mode {
 	return ops.Pull
 }
 
-// comes has the engine take what came, or fetch what is kept.
+// comes makes the engine get the chunks that arrived, or fetch the chunks that are kept at their owner.
 func comes(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	switch {

@@ -11,7 +11,8 @@ var (
 	checkSharedTwice = oracle.NewCheck("S19", "pages that engines share")
 )
 
-// keeps judges what an engine is told that shares: nothing else has its pages, so that only room is wanting.
+// keeps checks the outcomes of share and withdraw commands. Nothing else uses the pages, so a share may fail only for
+// lack of room.
 var keeps = oracle.Of("keeps", "an engine may share what is its own, once, and take it back, once", func(
 	l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {

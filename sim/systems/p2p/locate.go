@@ -12,11 +12,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine that only wants to know who has what asks directories, and who was told less than there is looks again.
+// locate is the kind of the commands by which an engine asks directories for the locations of chunks. An engine that
+// missed chunks tries again; see seeksAgain.
 
 var locate = plan.NewWant(16, "locate", false)
 
-// locates has an engine, now and then, ask how much of a job's chunks there is, before they are brought.
+// locates makes an engine sometimes ask how many chunks of a job exist, before the engine brings them.
 func locates(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(j.Given[want]), 22)
 	if w.Seed >= draw.RestlessSeed || !d.Permille(300) {
@@ -26,7 +27,7 @@ func locates(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	w.MaybeAbort(n, t)
 }
 
-// seeksAgain has an engine that missed something of what is looked for look once more, soon.
+// seeksAgain makes an engine that missed a chunk sometimes start the job again soon.
 func seeksAgain(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	if !j.Said[finding] || e.Code != effects.NotFound || j.Given[want] > 3 || w.Healed {
@@ -37,7 +38,7 @@ func seeksAgain(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command)
 	}
 }
 
-// located judges what an engine is told of what others have.
+// located checks the outcomes of locate commands against the replies of the directories.
 var located = oracle.Of("located",
 	"who asks directories how much there is of some chunks is told what one of them said, or "+
 		"that none did", func(l *oracle.Listen[heard]) {

@@ -1,5 +1,10 @@
-// Package p2p is nodes that share what they have, in a simulated world: what their engines do, what seeds draw of it,
-// and who judges what comes.
+// Package p2p simulates nodes that share cached chunks with each other. It contains the behaviour of their engines, the
+// random choices of a seed, the oracles that check the outcomes, and the small worlds for exhaustive exploration.
+// Package pd runs it through Flow; Directories adds directory nodes that the ranks notify and query.
+//
+// Example: job 0 sends a chunk to node 1. Job 1 is a share job from node 1 to node 0: the engine of node 0 gives its
+// rank a Bring command that names node 1 (or no peer, in which case the rank asks a directory). Node 1 grants a read
+// lease on the page, node 0 reads the page, and the Bring ends with one hit. The engine then gets the chunk.
 package p2p
 
 import (
@@ -16,7 +21,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Flow is chunks that are shared.
+// Flow describes the sharing of chunks to package pd.
 var Flow = pd.Flow{
 	Word:     word,
 	Profiles: []expand.Profile{{Name: "p2p", World: sharers, Jobs: draws}},
@@ -35,7 +40,7 @@ var Flow = pd.Flow{
 	Boot:   boot,
 	Ports:  ports,
 	Brings: true,
-	Has:    func(s *rank.Stats) bool { return s.Brings > 0 }, // Of that share, until it has come.
+	Has:    func(s *rank.Stats) bool { return s.Brings > 0 }, // Counts the Bring commands in flight.
 	Start:  start,
 	Put:    put,
 	Commands: []pd.Commands{{Want: want, Ended: ended}, {Want: keep, Ended: kept}, {Want: locate},
@@ -45,8 +50,9 @@ var Flow = pd.Flow{
 	Words:   words,
 }
 
-// word: nodes that do both share what they have. Of a job: nobody sends anything for it, and its receiver has brought
-// what its sender has of its first chunks.
+// word is the word of the plan for sharing. In a topology it means that nodes which both send and receive share their
+// chunks. In a job it means that no put takes place, and that the receiver brings the leading chunks that the sender
+// has.
 var word = plan.NewWord(plan.Word{
 	Name: "share",
 	World: func(p *plan.Plan) string {
@@ -69,7 +75,7 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// writing is said of a job that is shared: who has the chunks writes them.
+// writing marks a share job in which the node that has the chunks writes them to the receiver.
 var writing = plan.NewWord(plan.Word{Name: "push", Job: func(_ *plan.Plan, j *plan.Job) string {
 	if !j.Said[word] {
 		return "it needs share; leave it out, or set that"
@@ -77,7 +83,7 @@ var writing = plan.NewWord(plan.Word{Name: "push", Job: func(_ *plan.Plan, j *pl
 	return ""
 }})
 
-// named is said of a job that is shared: its engine knows it by the name of the job before, which is another node's.
+// named marks a share job that uses the request name of the preceding job, which belongs to another node.
 var named = plan.NewWord(plan.Word{Name: "alike", Job: func(p *plan.Plan, j *plan.Job) string {
 	if !j.Said[word] || j == &p.Jobs[0] {
 		return "it needs share, and a job before it; leave it out, or set that"
@@ -85,7 +91,7 @@ var named = plan.NewWord(plan.Word{Name: "alike", Job: func(p *plan.Plan, j *pla
 	return ""
 }})
 
-// arena: what some of these nodes lend is copied first.
+// arena means that some of the nodes copy chunks into an arena before they lend them.
 var arena = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) string {
 	if !p.Topology.Said[word] {
 		return "it needs share; leave it out, or set that"
@@ -93,7 +99,7 @@ var arena = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) stri
 	return ""
 }})
 
-// arenaOf is of how many pages a node's arena is.
+// arenaOf returns the number of pages in the arena of a node; 0 means no arena.
 func arenaOf(p *plan.Plan, n *world.Node) uint32 {
 	d := draw.Hash(p.Seed, draw.Plan, 9, 300+uint64(n.ID))
 	switch {
@@ -109,7 +115,7 @@ func arenaOf(p *plan.Plan, n *world.Node) uint32 {
 	return uint32(d.Again().Again().Between(3, 10))
 }
 
-// second: some of these nodes have a second pool.
+// second means that some of the nodes have a second pool.
 var second = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.Plan) string {
 	if !p.Topology.Said[word] {
 		return "it needs share; leave it out, or set that"
@@ -117,8 +123,8 @@ var second = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.Plan) st
 	return ""
 }})
 
-// secondOf is of how many pages a node's second pool is. An arena has copies of what is in the first alone, so beside
-// one there is none but for fetches.
+// secondOf returns the number of pages in the second pool of a node; 0 means no second pool. An arena copies only from
+// the first pool, so a node with an arena has a second pool only if it fetches.
 func secondOf(p *plan.Plan, n *world.Node) uint32 {
 	d := draw.Hash(p.Seed, draw.Plan, 9, 400+uint64(n.ID))
 	switch {
@@ -134,15 +140,15 @@ func secondOf(p *plan.Plan, n *world.Node) uint32 {
 	return uint32(d.Again().Again().Between(4, 12))
 }
 
-// ports are where a node is asked what it shares.
+// ports returns the channels on which peers look up and release shared chunks.
 func ports(*world.Node) []effects.Channel {
 	return []effects.Channel{effects.ChannelLookup, effects.ChannelPeerDone}
 }
 
-// want are the commands of an engine that has chunks brought.
+// want is the kind of the Bring commands.
 var want = plan.NewWant(14, "bring", false)
 
-// start has the chunks of a job brought to its receiver.
+// start gives the receiver of a job a Bring command for the chunks of the job.
 func start(w *pd.Cluster, j *pd.Job) {
 	n := w.Nodes[j.Receiver]
 	if !n.Up {
@@ -158,7 +164,7 @@ func start(w *pd.Cluster, j *pd.Job) {
 	w.MaybeAbort(n, t)
 }
 
-// Bring is what has the chunks of a job brought.
+// Bring returns the command that brings the chunks of a job to node n.
 func Bring(w *pd.Cluster, n *world.Node, j *pd.Job) *ops.Bring {
 	b := ops.Bring{Request: j.Name, Keys: j.Keys, Mode: mode(n, j)}
 	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[finding] {
@@ -167,16 +173,17 @@ func Bring(w *pd.Cluster, n *world.Node, j *pd.Job) *ops.Bring {
 	return &b
 }
 
-// ended has the engine take what came.
+// ended handles the outcome of a Bring: the engine takes the chunks, or tries again.
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	comes(w, n, e, c)
 	seeksAgain(w, n, e, c)
 }
 
-// What is judged here.
+// The check of this file.
 var checkCode = oracle.NewCheck("L3", "outcomes of chunks that are brought")
 
-// brought judges what engines are told that have chunks brought: nobody lied, so nothing makes no sense.
+// brought checks the outcome codes of Bring commands. Unless a node sends false messages, no command may end as
+// Malformed, Refused or Invalid.
 var brought = oracle.Of("shares", "what peers share comes whole or not at all", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)

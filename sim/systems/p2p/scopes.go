@@ -5,17 +5,17 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// small are worlds of two nodes that share: what one was sent it lends to the other.
+// small returns the small worlds of nodes that share: one node lends the chunk that it received to another node.
 func small() []explore.Scope {
 	there := []explore.Job{{Chunks: []int{1}, Receiver: 1}, {Chunks: []int{1}, Sender: 1}}
 	more := []explore.Job{there[0], there[1], {Chunks: []int{2}, Receiver: 1}}
 	later := []explore.Job{there[0], there[1]}
 	later[1].Act = 1
 	askers := []explore.Job{
-		there[0], {Chunks: []int{2}, Sender: 2, Receiver: 1, Act: 1}, // Both are known to who has it.
+		there[0], {Chunks: []int{2}, Sender: 2, Receiver: 1, Act: 1}, // The owner of the chunk knows both nodes.
 		{Chunks: []int{1}, Sender: 1, Act: 2}, {Chunks: []int{1}, Sender: 1, Receiver: 2, Act: 2},
 	}
-	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
 	all := []explore.Scope{
 		{Name: "share", About: "one chunk is sent, and brought back", Jobs: there},
 		{Name: "leased-share", About: "likewise, on a leased plane", Leased: true, Jobs: there},
@@ -63,31 +63,31 @@ func small() []explore.Scope {
 	return all
 }
 
-// shares has the second job of a scope bring what there is of it.
+// shares makes the second job of a scope a share job.
 func shares(p *plan.Plan) {
 	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
 }
 
-// alike has two bring what there is of it, by lookups of one name.
+// alike makes two jobs bring the same chunk by lookups of the same name.
 func alike(p *plan.Plan) {
 	shares(p)
-	p.Bounds.Peers = 4 // Each asks by another link than it sends by.
+	p.Bounds.Peers = 4 // Each node looks chunks up over another link than it sends over.
 	p.Jobs[1].Said, p.Jobs[2].Said, p.Jobs[3].Said = nil, plan.Said{word: true}, plan.Said{word: true, named: true}
 }
 
-// copies has who has it copy it first.
+// copies makes the owner of the chunk copy it into its arena first.
 func copies(p *plan.Plan) {
 	shares(p)
 	p.Topology.Said = p.Topology.Said.With(arena)
 }
 
-// stays has it stay where it is until it is fetched.
+// stays makes the chunk stay at its owner until it is fetched.
 func stays(p *plan.Plan) {
 	shares(p)
 	p.Jobs[1].Said = p.Jobs[1].Said.With(keeping)
 }
 
-// writes has who has it write it.
+// writes makes the owner of the chunk write it.
 func writes(p *plan.Plan) {
 	shares(p)
 	p.Jobs[1].Said = p.Jobs[1].Said.With(writing)

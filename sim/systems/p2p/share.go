@@ -9,17 +9,18 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine that shares now and then lets peers read what it has put, in the pages in which that lies. After a while it
-// takes them back, fills them with something else, and releases them. Now and then it shares them twice meanwhile,
-// hands them over to its cache as if they were not shared, or takes them back twice.
+// An engine sometimes lets peers read the chunks that it has put, in the pages that hold them. Later the engine
+// withdraws the share, fills the pages with other content and releases them. To test refusals, the engine sometimes
+// shares the same pages twice, hands shared pages over to the cache, or withdraws twice.
 
-// The commands by which it does. Of either the pages are those that are shared.
+// The kinds of the share and withdraw commands. The pages of both are the shared pages.
 var (
 	lets  = plan.NewWant(17, "share", true)
 	backs = plan.NewWant(18, "withdraw", true)
 )
 
-// lends draws whether an engine shares what it has of a put whose memory is its own again, all of one reserve.
+// lends decides at random whether an engine shares the chunks of a put after the memory was returned. The put must
+// cover all pages of one Reserve.
 func lends(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
 	j := &w.Jobs[c.Job]
 	b := &j.Batches[c.Batch]
@@ -40,13 +41,15 @@ func lends(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
 	return pd.Lent
 }
 
-// sharedMost is how long an engine shares at most: no longer than a run waits for engines once its faults have ended.
+// sharedMost is the longest time for which an engine shares pages. It does not exceed the time that a run waits for
+// engines after its faults have ended.
 const sharedMost = 6 * effects.Second
 
-// lent has an engine take back in a while what is shared now; what is not it releases.
+// lent handles the outcome of a share command. The engine withdraws a share later, and releases pages that were not
+// shared.
 func lent(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	switch c := *c; {
-	case had(w, e.Ticket, readable) != 0: // It was shared before.
+	case had(w, e.Ticket, readable) != 0: // The pages were shared before.
 	case e.Code != effects.OK:
 		w.Release(n, c.Target)
 	default:
@@ -64,7 +67,7 @@ func lent(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// takeBack withdraws what a Share began.
+// takeBack gives a withdraw command for a share after the given delay.
 func takeBack(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Ticket, late effects.Duration) {
 	given := pd.Command{
 		Want: backs, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
@@ -79,7 +82,7 @@ func takeBack(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Ticket,
 	}
 }
 
-// back has an engine use what it has taken back.
+// back handles the outcome of a withdraw command. After a success the engine writes into the pages and releases them.
 func back(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code == effects.Cancelled {
 		again := *c
@@ -99,7 +102,7 @@ func back(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	w.Release(n, w.Jobs[c.Job].Batches[c.Batch].Reserve)
 }
 
-// readable says whether a command is of pages that are shared, as far as their engine knows.
+// readable reports whether a command is a share that is in force as far as the engine knows.
 func readable(x *pd.Command) bool {
 	return x.Want == lets && x.Over && x.Code == effects.OK && !x.Released
 }

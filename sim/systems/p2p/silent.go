@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// Who answers no hello is left alone for a while. Whoever wants chunks of it meanwhile is not kept waiting for all of
-// its own time: it has a miss as soon as the peer is given up, or at once.
+// A circuit breaker opens for a peer that answers no hello. Meanwhile an engine that wants chunks of the peer does not
+// wait for its whole timeout: the Bring ends as a miss as soon as the peer is given up, or at once.
 
 var checkFrozen = oracle.NewCheck("L3", "chunks of peers that left a question unanswered")
 
@@ -22,19 +22,19 @@ var checkIntroduced = oracle.NewCheck("L3", "chunks of peers that do not know wh
 
 var checkLeftAlone = oracle.NewCheck("L3", "chunks of peers that answer nothing")
 
-// waiting is what nodes in their lives wait for.
+// waiting records the pending work of the nodes in their current incarnations.
 type waiting struct {
-	brings   []bringing `snap:"skip"` // that name somebody, and have no outcome
-	attempts []attempt  `snap:"skip"` // to shake hands, as far as connections tell: an ended one may stand for longer
+	brings   []bringing `snap:"skip"` // Bring commands without an outcome
+	attempts []attempt  `snap:"skip"` // handshakes, judged by connections; an ended one may remain longer
 	given    []givenUp  `snap:"skip"`
-	frozen   []frozen   `snap:"skip"` // who left a question unanswered for its time, and has answered none since
-	lookups  []lookup   `snap:"skip"` // connections for questions, and questions on them
-	missed   []frozen   `snap:"skip"` // whose newest question was not answered, however it ended
-	tried    []frozen   `snap:"skip"` // for whom a Bring began last that was not refused
-	strange  strange    `snap:"skip"` // the newest answer that its owner does not know who asks
+	frozen   []frozen   `snap:"skip"` // peers that let a lookup time out and have answered none since
+	lookups  []lookup   `snap:"skip"` // lookup connections, and lookups on them
+	missed   []frozen   `snap:"skip"` // peers whose newest lookup ended without a reply
+	tried    []frozen   `snap:"skip"` // the start of the last Bring per peer that the breaker let pass
+	strange  strange    `snap:"skip"` // the newest reply that the owner of chunks does not know the sender
 }
 
-// strange is the step of a node in which that answer came.
+// strange is the step of a node in which a P2PNotIntroduced reply arrived.
 type strange struct {
 	node oracle.Node
 	step uint64
@@ -46,7 +46,8 @@ type frozen struct {
 	at   effects.Time // by the node's clock
 }
 
-// A lookup is a connection that is being opened (corr and host), is open (conn and host), or a question on one.
+// A lookup is a connection that is being opened (corr and host), an open connection (conn and host), or a lookup in
+// flight on a connection (all fields).
 type lookup struct {
 	node int32
 	host string
@@ -58,8 +59,8 @@ type bringing struct {
 	node   int32
 	ticket effects.Ticket
 	from   effects.Addr
-	until  effects.Time // by its node's clock
-	began  effects.Time // likewise
+	until  effects.Time // deadline, by the clock of the node
+	began  effects.Time // by the clock of the node
 }
 
 type attempt struct {
@@ -69,7 +70,7 @@ type attempt struct {
 	conn effects.Conn
 }
 
-// givenUp is when a node gave somebody up last.
+// givenUp is the last time at which a node gave a peer up.
 type givenUp struct {
 	node int32
 	at   effects.Time
@@ -111,7 +112,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 			}
 			call.Judged(checkLeftAlone)
 			tries := slices.ContainsFunc(s.attempts, func(a attempt) bool { return a.node == node && a.to == b.from })
-			late := pd.In(call).Nodes[node].Busy || slices.Contains(s.given, givenUp{node, call.Now()}) // It comes to it now.
+			late := pd.In(call).Nodes[node].Busy || slices.Contains(s.given, givenUp{node, call.Now()}) // Handled only now.
 			if call.Clock() >= b.until && !tries && !late {
 				call.Breaks(checkLeftAlone, "node %d lets ticket %d wait for all of its time, and its peer is left alone",
 					oracle.Node(node), oracle.Ticket(b.ticket))
@@ -129,7 +130,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 		})
 	})
 
-// tries notes a Bring that was taken: it may be the trial of its peer.
+// tries records a Bring that the breaker let pass. The Bring may be the trial of its peer.
 func (s *waiting) tries(b *bringing) {
 	i := slices.IndexFunc(s.tried, func(f frozen) bool { return f.node == b.node && f.host == b.from.Host })
 	if i < 0 {
@@ -138,11 +139,11 @@ func (s *waiting) tries(b *bringing) {
 	s.tried[i].at = max(s.tried[i].at, b.began)
 }
 
-// shakes says whether somebody is not known yet at a stage.
+// shakes reports whether a stage comes before the end of the handshake with the peer.
 func shakes(s effects.Stage) bool { return s == effects.StageConnect || s == effects.StageHello }
 
-// introduced judges what becomes of a Bring whose owner does not know who asks, because it has begun anew or forgot its
-// guest: the two shake hands again, and that is no refusal.
+// introduced checks a Bring whose chunk owner does not know the sender, because the owner has restarted or has dropped
+// the inbound peer. The two nodes must shake hands again, and the Bring must not end as Refused.
 func (s *waiting) introduced(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	if e.Code == effects.OK {
 		return
@@ -154,11 +155,11 @@ func (s *waiting) introduced(call *oracle.Call, b *bringing, e *effects.Deliver)
 	}
 }
 
-// aloneFor judges a Bring that ends because its peer is left alone: that left a question unanswered and has answered
-// none since, and is left alone for no longer than the most that was said, sixteen times as long as a question may
-// take. How often its trials failed before is not counted here: one may end with the patience of its engine. A trial
-// begins with its Bring, which may have a link or a connection to make first, and others leave the peer alone for as
-// long as a question may take, or until its question ends.
+// aloneFor checks a Bring that ends because the circuit breaker of its peer is open. The peer must have left a lookup
+// unanswered and must have answered none since, and the breaker may stay open for at most sixteen lookup timeouts,
+// which is the documented limit. The check does not count earlier failed trials, because a trial may end with the
+// timeout of its engine. A trial begins with its Bring, which may first have to make a link or a connection. Other
+// Brings are held back for one lookup timeout after that, or until the lookup of the trial ends.
 func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	if e.Code != effects.BackedOff || b.from == (effects.Addr{}) {
 		return
@@ -174,7 +175,7 @@ func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	if slices.ContainsFunc(s.tried, func(f frozen) bool {
 		return f.node == node && f.host == host && call.Clock().Sub(f.at) <= once
 	}) || slices.ContainsFunc(s.lookups, func(x lookup) bool {
-		return x.node == node && x.host == host && x.conn != 0 && x.corr != 0 // It may be the trial.
+		return x.node == node && x.host == host && x.conn != 0 && x.corr != 0 // This lookup may be the trial.
 	}) {
 		return
 	}
@@ -186,8 +187,8 @@ func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	}
 }
 
-// unanswered follows a Bring whose question was not answered in its time. A peer that did that is not asked for as long
-// again: otherwise each request would wait for one that is frozen, which keeps its connections and says nothing.
+// unanswered checks Brings after a lookup timed out. The rank must not send the peer another lookup for one more lookup
+// timeout. Otherwise each request would wait for a frozen peer, which keeps its connections and sends nothing.
 func (s *waiting) unanswered(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	waited := e.Code == effects.Expired && e.Why != nil && e.Why.Stage == effects.StageAsk &&
 		e.Why.Field == link.NoAnswer(0).Field
@@ -199,7 +200,7 @@ func (s *waiting) unanswered(call *oracle.Call, b *bringing, e *effects.Deliver)
 		}
 		return
 	}
-	// A question from before the peer was left alone says nothing of the time since.
+	// A Bring that began before the breaker opened says nothing about the time since.
 	was := s.frozen[i].at
 	if b.began > was && b.began < was.Add(pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
 		if call.Judged(checkFrozen); waited {
@@ -212,7 +213,7 @@ func (s *waiting) unanswered(call *oracle.Call, b *bringing, e *effects.Deliver)
 	}
 }
 
-// lookups keeps books of who answers questions.
+// lookups records which peers answer lookups.
 func lookups(l *oracle.Listen[waiting]) {
 	find := func(s *waiting, call *oracle.Call, is func(lookup) bool) int {
 		return slices.IndexFunc(s.lookups, func(x lookup) bool { return x.node == int32(call.Node()) && is(x) })
@@ -263,7 +264,7 @@ func lookups(l *oracle.Listen[waiting]) {
 	})
 }
 
-// attempts keeps books of who tries to reach whom, and of who gave up.
+// attempts records the handshakes in progress, and the times at which a node gave a peer up.
 func attempts(l *oracle.Listen[waiting]) {
 	without := func(s *waiting, call *oracle.Call, conn effects.Conn) {
 		s.attempts = slices.DeleteFunc(s.attempts, func(a attempt) bool {

@@ -18,7 +18,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Directories stand beside nodes that share what they have: these tell them, and ask them who has what.
+// Directories is the system of directory nodes. The ranks report their chunks to the directories and ask them for the
+// locations of chunks.
 var Directories = own.System{
 	Name:     beside,
 	About:    "nodes that share what they have, and directories that know who has what",
@@ -31,7 +32,7 @@ var Directories = own.System{
 
 const beside = "directories"
 
-// rests is how long after the last fault, and after the last thing that became of a store, directories know of it.
+// rests is the time after the last fault and after the last change of a store by which the directories know the change.
 const rests = 5 * time.Second
 
 var (
@@ -39,7 +40,7 @@ var (
 	channels = []effects.Channel{effects.ChannelDirectory, effects.ChannelFeed, effects.ChannelHeartbeat}
 )
 
-// finding is said of a job that is shared: its receiver does not know who has the chunks, and asks directories.
+// finding marks a share job whose receiver does not know which node has the chunks and therefore asks the directories.
 var finding = plan.NewWord(plan.Word{Name: "find", Job: func(p *plan.Plan, j *plan.Job) string {
 	if !j.Said[word] || p.System == "" {
 		return "it needs share, and a system with directories"
@@ -47,7 +48,7 @@ var finding = plan.NewWord(plan.Word{Name: "find", Job: func(p *plan.Plan, j *pl
 	return ""
 }})
 
-// listed are the directories of a plan; none: its nodes know of none.
+// listed returns the names of the directories of a plan, or nil if the nodes know no directory.
 func listed(p *plan.Plan) []string {
 	if p.System != plan.PD+"+"+beside {
 		return nil
@@ -65,7 +66,8 @@ func directories(p *plan.Plan) (all []own.Process) {
 	return all
 }
 
-// setting is a directory that often forgets who is silent, and looks for what is stuck.
+// setting returns the configuration of a directory with short timeouts, so that it often drops silent workers and often
+// searches for stuck work.
 func setting(b own.Boot, name string) serve.Config {
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
@@ -75,8 +77,8 @@ func setting(b own.Boot, name string) serve.Config {
 	return c
 }
 
-// finds has ranks tell directories and ask them, with bounds that are small where they end work. What a journal
-// remembers is often less than happens.
+// finds configures a rank to report to the directories and to query them. Limits that end work are small, and the
+// journal often holds fewer changes than occur.
 func finds(p *plan.Plan, c *rank.Config) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 10, n) }
 	for i := range listed(p) {
@@ -99,7 +101,8 @@ func finds(p *plan.Plan, c *rank.Config) {
 	c.Directory, c.Journal = d, uint32(1)<<at(8).Between(1, 7)
 }
 
-// boot tells a rank where it listens for peers that ask, and directories whose it is.
+// boot sets the addresses on which a rank listens for lookups by peers, and the name under which the directories know
+// the rank.
 func boot(p *plan.Plan, n *world.Node, c *rank.Config) {
 	delays(n, c)
 	c.ArenaPages = arenaOf(p, n)
@@ -114,7 +117,7 @@ func boot(p *plan.Plan, n *world.Node, c *rank.Config) {
 	}
 }
 
-// drawSought has most of what is brought be looked for.
+// drawSought marks most share jobs as jobs that ask the directories.
 func drawSought(_ own.Draws, p *plan.Plan) {
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
@@ -124,7 +127,7 @@ func drawSought(_ own.Draws, p *plan.Plan) {
 	}
 }
 
-// legible says whether bytes are a message of workers or directories.
+// legible reports whether b is a valid message of a worker or a directory.
 func legible(b []byte) bool {
 	tag, err := protocol.PeekControllerTag(b, nil)
 	if err != nil {
@@ -134,7 +137,7 @@ func legible(b []byte) bool {
 	return m != nil && m.Decode(b, nil) == nil
 }
 
-// converges: hints become what is so.
+// converges checks that the hints of the directories become equal to the contents of the stores.
 var converges = oracle.Of("converges", "a while after the last fault a directory knows of each node what that has, no "+
 	"chunk more and none less", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.Quiet) {
@@ -160,14 +163,14 @@ var converges = oracle.Of("converges", "a while after the last fault a directory
 	})
 })
 
-// misses are the outcomes of a Bring that nobody need be blamed for: they say nothing of those that were asked.
+// misses are the outcome codes of a Bring that blame no queried peer or directory.
 var misses = []effects.Code{
 	effects.OK, effects.NotFound, effects.NoMemory, effects.TooMany, effects.Expired, effects.Cancelled, effects.Draining,
 	effects.TooLarge,
 }
 
-// sought: a directory that is down, or says what is not so, costs a miss, and whoever it names that is not there as
-// well.
+// sought checks that a directory which is down or gives wrong hints costs at most a miss. The same holds for a hint
+// that names a node which is not there.
 var sought = oracle.Of("sought",
 	"chunks that are looked for come, or are a miss, whatever directories say, and who is told "+
 		"that all came has them", func(l *oracle.Listen[struct{}]) {

@@ -11,40 +11,41 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What directories say is kept for a while, and given again to who asks the same. Once a peer has told somebody that it
-// has less than was said of it, the next one who asks that must not be given it: a directory is asked.
+// A rank caches the reply of a directory and uses it again for the same query. After a peer has shown that it has fewer
+// chunks than the reply said, the rank must not use the cached reply for the next query, and must ask a directory.
 
-// heard is what nodes in their lives were told by directories, and who looked for what.
+// heard records the replies that the nodes received from directories in their current incarnations, and the commands
+// that caused the queries.
 type heard struct {
 	asked   []query
 	answers []answer
 	seeks   []seek
 }
 
-// query is a question that a directory has got.
+// query is a lookup that was sent to a directory.
 type query struct {
 	node int32
 	corr effects.Corr
-	of   uint64 // what it asks
+	of   uint64 // hash of the queried chunks; see function question
 }
 
-// answer is what a node was told last of what it asked.
+// answer is the last reply that a node received for a query.
 type answer struct {
 	node  int32
 	of    uint64
-	least uint32       // chunks, of those who were said to have fewest
-	said  uint64       // how many were said to be somewhere, a bit each
-	stale effects.Time // since when it is known to be wrong; 0: it is not
+	least uint32       // fewest chunks that a replied location was said to have
+	said  uint64       // set of the replied chunk counts, one bit per count
+	stale effects.Time // the time since which the node knows that the reply is wrong; 0 if it does not
 }
 
-// seek is a command that has directories asked.
+// seek is a command that makes the rank query the directories.
 type seek struct {
 	node    int32
 	ticket  effects.Ticket
 	of      uint64
-	from    uint32 // chunks that were here
+	from    uint32 // leading chunks that the node already had
 	at      effects.Time
-	refuted bool // a peer has not all that is looked for
+	refuted bool // a peer has reported that it lacks a chunk
 }
 
 var forgets = oracle.Of("forgets", "what directories said and a peer has shown to be wrong is not believed again: a "+
@@ -73,7 +74,7 @@ var forgets = oracle.Of("forgets", "what directories said and a peer has shown t
 	})
 })
 
-// hears keeps books of what is asked and answered.
+// hears records the queries and the replies.
 func hears(l *oracle.Listen[heard]) {
 	oracle.On(l, func(h *heard, call *oracle.Call, e *effects.Command) {
 		w := pd.In(call)
@@ -103,7 +104,7 @@ func hears(l *oracle.Listen[heard]) {
 	})
 }
 
-// replied takes what a directory answers.
+// replied records the reply of a directory.
 func (h *heard) replied(node int32, e *effects.Replied) {
 	i := slices.IndexFunc(h.asked, func(q query) bool { return q.node == node && q.corr == e.Corr })
 	if i < 0 {
@@ -128,7 +129,7 @@ func (h *heard) replied(node int32, e *effects.Replied) {
 	a.said |= 1 << min(most, 63)
 }
 
-// believes checks that a command does not go by an answer that was known to be wrong when it came.
+// believes checks that a command does not rely on a reply that was known to be wrong when the command was given.
 func (h *heard) believes(call *oracle.Call, s *seek) {
 	if a := h.answer(s.node, s.of); a != nil && a.stale != 0 && a.stale < s.at {
 		call.Fail("node %d goes by what directories said for ticket %d, and has been told %d ns before it that this is wrong",
@@ -150,20 +151,20 @@ func (h *heard) seek(node int32, t effects.Ticket) *seek {
 	return nil
 }
 
-// over forgets a command that has its outcome.
+// over removes a command that has its outcome.
 func (h *heard) over(s *seek) {
 	h.seeks = slices.DeleteFunc(h.seeks, func(x seek) bool { return x.node == s.node && x.ticket == s.ticket })
 }
 
-// looks says whether directories are asked for a command, of all that is not here: of what is kept for its request they
-// are not.
+// looks reports whether the rank queries the directories for a command, about the chunks that the node does not have.
+// It does not query them for chunks that are kept for the request.
 func looks(w *pd.Cluster, c *pd.Command) bool {
 	j := &w.Jobs[c.Job]
 	again := j.Given[want] > 1 && mode(w.Nodes[c.Node], j) == ops.Delayed
 	return c.Want == locate || c.Want == want && j.Said[finding] && !again
 }
 
-// here is how many of some chunks, from the first on, a node has.
+// here returns how many leading chunks of keys a node has.
 func here(n *world.Node, keys [][]byte) (count uint32) {
 	for _, key := range keys {
 		if _, ok := pd.ReadyAt(n, key); !ok {
@@ -174,7 +175,7 @@ func here(n *world.Node, keys [][]byte) (count uint32) {
 	return count
 }
 
-// hashesOf are what directories are asked for chunks by, of the first ones.
+// hashesOf returns the hashes by which directories are queried, for at most the given number of leading keys.
 func hashesOf(keys [][]byte, most int) (all []protocol.ChunkHash) {
 	for _, key := range keys[:min(len(keys), most)] {
 		hash, ok := protocol.ChunkHashOfKey(key)
@@ -186,7 +187,7 @@ func hashesOf(keys [][]byte, most int) (all []protocol.ChunkHash) {
 	return all
 }
 
-// question stands for what is asked.
+// question returns a hash that identifies a query.
 func question(hashes []protocol.ChunkHash) uint64 {
 	sum := uint64(len(hashes))
 	for _, h := range hashes {

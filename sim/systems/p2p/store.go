@@ -12,14 +12,15 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine that shares hands what it has put over to its cache once its put has ended, and gives the other pages of
-// the Reserve back. Now and then it does so too early, or twice.
+// An engine that shares hands the pages of a put over to its cache after the put has ended, and releases the other
+// pages of the Reserve. To test refusals, the engine sometimes does so too early, or twice.
 
-// keep are the commands by which it does.
+// keep is the kind of the store commands.
 var keep = plan.NewWant(15, "store", true)
 
-// put draws whether an engine hands pages of a put over: while it goes on, which is to be refused, and once it is over.
-// After such a command the pages are not filled again, and others may be shared.
+// put decides at random whether an engine hands the pages of a put over to the cache. While the put is in flight the
+// rank must refuse this; afterwards it is allowed. The engine does not fill the pages again after such a command. Pages
+// that are not handed over may be shared instead.
 func put(w *pd.Cluster, n *world.Node, put effects.Ticket, back bool) pd.Use {
 	if !pd.Its(n).Cfg.Shares || w.Seed >= draw.RestlessSeed {
 		return pd.Unused
@@ -49,7 +50,7 @@ func put(w *pd.Cluster, n *world.Node, put effects.Ticket, back bool) pd.Use {
 	return lends(w, n, c)
 }
 
-// store hands the whole chunks of a put over, or those from some on.
+// store hands the whole chunks of a put over to the cache: all of them, or all from the second on.
 func store(w *pd.Cluster, n *world.Node, put effects.Ticket, late effects.Duration) {
 	c := &w.Commands[put-1]
 	j := &w.Jobs[c.Job]
@@ -74,7 +75,7 @@ func store(w *pd.Cluster, n *world.Node, put effects.Ticket, late effects.Durati
 	}
 }
 
-// kept has what was handed over be the cache's.
+// kept reports that the cache owns the stored pages.
 func kept(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code == effects.OK {
 		pd.OnStored.Report(&w.Panel, n.ID, pd.Stored{Node: n, Command: c})
@@ -86,7 +87,7 @@ var (
 	checkKept  = oracle.NewCheck("L1", "outcomes of what caches are to take over")
 )
 
-// takes judges what a cache takes over: nothing that a put still has, and all else.
+// takes checks that the cache accepts no page that a put or a share still uses, and that it accepts all other pages.
 var takes = oracle.Of("takes",
 	"a cache takes pages that nothing else of their engine uses any more, all of a command or "+
 		"none", func(l *oracle.Listen[struct{}]) {
@@ -119,7 +120,8 @@ var takes = oracle.Of("takes",
 		})
 	})
 
-// had is a command of the same life that has, or had, pages of another one, and of which is says so; 0: there is none.
+// had returns a command of the same incarnation that has a page in common with command of and for which is returns
+// true, or 0 if there is none.
 func had(w *pd.Cluster, of effects.Ticket, is func(x *pd.Command) bool) effects.Ticket {
 	c := &w.Commands[of-1]
 	for i := range w.Commands {

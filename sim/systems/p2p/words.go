@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// words are what only their senders may say: who asks for chunks, and who has read them.
+// words are the messages that only their sender may send: lookups of chunks, and the messages that end the reading of
+// chunks.
 var words = []pd.Word{
 	{
 		Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {

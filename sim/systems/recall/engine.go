@@ -8,17 +8,17 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A prefill engine that recalls: it reserves a page for each chunk of a request, has read into them what the decode
-// node still has of the first of them, and would compute the rest. What other requests brought is there, or not any
-// more.
+// A prefill engine that recalls reserves a page for each chunk of a request. The rank then reads the leading chunks
+// that the decode node still has into these pages, and the engine would compute the remaining chunks. The chunks that
+// other requests sent may still be on the decode node, or may have been evicted.
 
-// want are the commands of such an engine.
+// want is the kind of the commands that such an engine gives.
 var want = plan.NewWant(13, "recall", true)
 
-// begin has the chunks of a job read back, into pages that were reserved for them.
+// begin gives the rank a command that recalls the chunks of a job into the pages that were reserved for them.
 func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
-	for _, p := range c.Pages { // What the engine had there is not what is read.
+	for _, p := range c.Pages { // Clear the engine's old content, so that it cannot pass for recalled content.
 		pg := &n.Pool.Pages[p.Index]
 		for part := range pg.Stamps {
 			pg.Stamps[part] = 0
@@ -37,8 +37,9 @@ func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	w.MaybeAbort(n, t)
 }
 
-// broughtFor is the request for which others brought the first chunk that a job would have back: so named a recall
-// reads what is kept for that, and is not to consume it.
+// broughtFor returns the name of the request that sent the first chunk which job j recalls, or the name of j itself if
+// no request sent this chunk. A recall with that name reads the chunks that are kept for the request, and must not
+// consume them.
 func broughtFor(w *pd.Cluster, j *pd.Job) []byte {
 	for i := range w.Jobs {
 		if x := &w.Jobs[i]; !x.Said[word] && x.Receiver == j.Receiver && len(x.Ids) > 0 && x.Ids[0] == j.Ids[0] {
@@ -48,14 +49,14 @@ func broughtFor(w *pd.Cluster, j *pd.Job) []byte {
 	return j.Name
 }
 
-// ended takes what a recall came to.
+// ended handles the outcome of a recall. The pages are released now unless the rank still holds their memory.
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if !e.Held {
 		returned(w, n, c)
 	}
 }
 
-// returned gives the pages back once they are the engine's.
+// returned releases the pages after the rank has returned their memory to the engine.
 func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	if pd.OnReturned.Report(&w.Panel, n.ID, pd.Returned{Node: n, Command: c}); w.Failure == nil {
 		w.Release(n, c.Target)

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file.
 var (
 	checkCode   = oracle.NewCheck("L3", "outcomes of recalls")
 	checkLength = oracle.NewCheck("S21", "lengths of chunks recalled")
@@ -17,7 +17,7 @@ var (
 	checkStill  = oracle.NewCheck("S4", "recalled pages that are stored into")
 )
 
-// brought judges what engines are given that recalled.
+// brought checks the chunks and the outcome codes that engines receive for their recalls.
 var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[turned]) {
 	oracle.On(l, func(b *turned, call *oracle.Call, e *effects.Observe) {
 		if e.Fact == effects.FactLinkDown && e.Code == effects.Refused {
@@ -37,11 +37,11 @@ var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *o
 	})
 })
 
-// turned are the nodes of which a handshake was turned away, such as one whose hello was superseded. A recall that
-// waits for a link until its time is over ends as that did.
+// turned records the nodes that had a handshake refused, for example because a later hello superseded the handshake. A
+// recall that waits for a link until its timeout ends with the code of the handshake.
 type turned struct{ nodes [plan.NodesMax]bool }
 
-// came checks the outcome of a recall. Excused says that its code may be a handshake's.
+// came checks the outcome of a recall. If excused is set, the code may be the code of a refused handshake.
 func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command, excused bool) {
 	j := &w.Jobs[c.Job]
 	call.Judged(checkCode)
@@ -63,7 +63,7 @@ func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c
 	}
 }
 
-// chunk checks one that came back.
+// chunk checks the recalled chunk with index i of job j in page p. It returns false if a check failed.
 func chunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p effects.Page) bool {
 	pg := &n.Pool.Pages[p.Index]
 	call.Judged(checkLength, checkWhole, checkKey, checkStill)
@@ -93,7 +93,7 @@ func chunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p 
 	return true
 }
 
-// tokens is how long a chunk was that somebody sent, as its first sender has it.
+// tokens returns the length in tokens of the chunk with index i of job j, as the first job that sent the chunk has it.
 func tokens(w *pd.Cluster, j *pd.Job, i int) int {
 	for k := range w.Jobs {
 		x := &w.Jobs[k]

@@ -1,5 +1,11 @@
-// Package recall is prefills that read back what decodes still have, in a simulated world: what their engines do, what
-// seeds draw of it, who judges what comes back, and its small worlds.
+// Package recall simulates prefill nodes that read chunks back from decode nodes. It contains the behaviour of the
+// engines, the random choices of a seed, the oracles that check the recalled chunks, and the small worlds for
+// exhaustive exploration. Package pd runs it through Flow.
+//
+// Example: job 0 sends two chunks to a receiver, and the receiver keeps them in its cache. Job 1 lists the same keys
+// and recalls. Its sender reserves two pages, asks the receiver's query port which leading chunks it has, and reads
+// them into the pages. The oracle checks that each page holds the whole chunk of the right key, and the engine releases
+// the pages.
 package recall
 
 import (
@@ -16,10 +22,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Flow is recalls.
+// Flow describes the recall flow to package pd.
 var Flow = pd.Flow{
 	Word: word,
-	// Receivers are caches, from which there is more to read.
+	// All receivers are caches, so that more chunks stay available for recalls.
 	Profiles: []expand.Profile{{Name: "recall", World: expand.Caches, Jobs: draws}},
 	Scopes:   small,
 	Cast:     func(_ *plan.Plan, n *world.Node) { n.Lends = n.Receives() },
@@ -34,8 +40,8 @@ var Flow = pd.Flow{
 	States:   []reflect.Type{reflect.TypeFor[*asked](), reflect.TypeFor[*turned]()},
 }
 
-// word: what receivers have may be read back by senders. Of a job: nobody sends anything for it, and its sender reads
-// back what its receiver has of its first chunks.
+// word is the word of the plan for recalls. In a topology it allows senders to read chunks back from receivers. In a
+// job it means that the job sends nothing, and that its sender recalls the leading chunks that its receiver has.
 var word = plan.NewWord(plan.Word{
 	Name:  "recall",
 	World: func(*plan.Plan) string { return "" },
@@ -47,7 +53,7 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// ports are where a node is asked what it has.
+// ports returns the query channel for a node that lends its chunks and does not pull, and nothing for other nodes.
 func ports(n *world.Node) []effects.Channel {
 	if !n.Lends || n.Pulls {
 		return nil
@@ -55,7 +61,7 @@ func ports(n *world.Node) []effects.Channel {
 	return []effects.Channel{effects.ChannelQuery}
 }
 
-// words are questions for what there is: a false one would end what another may read.
+// words are the cache queries. A forged query could end the access of another reader.
 var words = []pd.Word{{
 	Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
 		var m protocol.CacheQueryRequest

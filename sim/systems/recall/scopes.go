@@ -5,10 +5,10 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// small are worlds of prefills that read back what a decode has.
+// small returns the small worlds in which a prefill node recalls chunks from a decode node.
 func small() []explore.Scope {
 	back := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{1}}}
-	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
 	all := []explore.Scope{
 		{Name: "recall", About: "one chunk is sent, and read back", Jobs: back},
 		{Name: "leased-recall", About: "likewise, on a leased plane", Leased: true, Jobs: back},
@@ -23,7 +23,7 @@ func small() []explore.Scope {
 	return all
 }
 
-// readsBack has the second job of a scope read back what there is of it.
+// readsBack makes the second job of a scope recall its chunks.
 func readsBack(p *plan.Plan) {
 	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
 }

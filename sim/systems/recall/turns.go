@@ -12,11 +12,11 @@ import (
 
 var checkTurn = oracle.NewCheck("L7", "recalls in turn")
 
-// asked are the recalls that were asked of their peer.
+// asked records the recalls for which the node has sent a query to the peer.
 type asked struct{ tickets []effects.Ticket }
 
-// inTurn judges that recalls of one peer are asked in the order in which the machine got them. One that is asked again
-// goes first.
+// inTurn checks that the machine sends the queries for recalls from one peer in the order in which it received the
+// recalls. A retried query is exempt, because retries are sent first.
 var inTurn = oracle.Of("recalls in turn", "what one peer is asked goes in order", func(l *oracle.Listen[asked]) {
 	oracle.On(l, func(s *asked, call *oracle.Call, e *effects.Send) {
 		w := pd.In(call)
@@ -27,7 +27,7 @@ var inTurn = oracle.Of("recalls in turn", "what one peer is asked goes in order"
 	})
 })
 
-// asks looks whose question it is: of some that ask for the same, it is the oldest one's.
+// asks attributes a query to a recall. If several recalls ask for the same chunks, the query belongs to the oldest one.
 func (s *asked) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, server int32, body []byte) {
 	m := protocol.CacheQueryRequest{}
 	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || m.Ext.Attempt > 1 {

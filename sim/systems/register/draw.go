@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// engines draws a world of two engines. What it draws has labels of its own, so that nothing else of a seed depends on
-// it.
+// engines draws a world of two engines. The choices use labels of their own, so that no other choice of a seed depends
+// on them.
 func engines(d *expand.Draft) {
 	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 16, n) }
@@ -31,7 +31,7 @@ func engines(d *expand.Draft) {
 	}
 }
 
-// draws makes each job a request of the two engines'.
+// draws turns each job into a request to the two engines.
 func draws(d *expand.Draft) {
 	p := d.Plan
 	for i := range p.Jobs {

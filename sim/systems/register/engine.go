@@ -15,21 +15,21 @@ import (
 // own, and uses one for another request as soon as it is its own again: it fills them at once, so that whatever is
 // written late, or read late, is seen.
 
-// A request is what becomes of one job.
+// A request describes how the two engines handle one job.
 type request struct {
 	w        *pd.Cluster
 	j        *pd.Job
 	s        shape
 	simple   bool // nothing is drawn
 	prompt   uint64
-	cached   uint64 // kernel blocks, of both, that the consumer has
-	computed uint64 // those that the producer has, which may be more or fewer than the consumer wants
-	// Of two groups the second looks back over a part of the prompt alone, at either side, and one may be left out.
+	cached   uint64 // kernel blocks of the prompt that the consumer has cached
+	computed uint64 // kernel blocks that the producer has, which may be more or fewer than the consumer needs
+	// With two groups, the second covers only the end of the prompt, on either side, and one group may be left out.
 	window   [2]uint64 // kernel blocks from the end of the prompt, by side
-	leftOut  int       // of the consumer's groups; none is -1
-	again    [2]bool   // the router tries once more under the same names, by side
+	leftOut  int       // group that the consumer leaves out; -1 if none
+	again    [2]bool   // the router retries under the same names, by side
 	named    bool      // the router named the transfer
-	alike    bool      // and its name is like another request's but for the end
+	alike    bool      // the name equals that of another request except for its end
 	expected bool
 	fate     fate
 }
@@ -38,7 +38,7 @@ type fate uint8
 
 const (
 	written fate = iota
-	passed       // the consumer has all of it
+	passed       // the consumer has all blocks of the request
 	aborted      // by the producer's engine, before or after it was computed
 	onlyP
 	onlyD
@@ -81,7 +81,7 @@ func requestOf(w *pd.Cluster, j *pd.Job) request {
 	return x
 }
 
-// names are what a side calls the request.
+// names returns the names that a side uses for the request.
 func (x *request) names(consumer bool) (request, transfer []byte) {
 	number := x.j.Place
 	if x.alike {
@@ -105,7 +105,7 @@ func (x *request) names(consumer bool) (request, transfer []byte) {
 	return request, transfer
 }
 
-// in is when an engine does something, from when the request was dispatched.
+// in draws the delay of an engine's action after the request was dispatched.
 func (x *request) in(n uint64, mean effects.Duration) effects.Duration {
 	if x.simple {
 		return 0
@@ -113,14 +113,14 @@ func (x *request) in(n uint64, mean effects.Duration) effects.Duration {
 	return draw.Hash(x.w.Seed, draw.Engine, uint64(x.j.Place)<<8|n, 90).Heavy(mean)
 }
 
-// Places at which an engine goes on later: kinds, beside the node.
+// The kinds of the delayed actions of an engine.
 const (
 	placeRegister = iota
 	placeFinished
 	placeAborted
 )
 
-// start dispatches a request. A router that has no answer soon, or no good one, may dispatch it again.
+// start dispatches a request. A router that gets a late or bad reply may dispatch the request again.
 func start(w *pd.Cluster, j *pd.Job) {
 	x := requestOf(w, j)
 	for _, n := range w.Nodes[:w.Ranks] {
@@ -138,7 +138,7 @@ func start(w *pd.Cluster, j *pd.Job) {
 	}
 }
 
-// dispatch has a rank's engine begin with a request in a while.
+// dispatch makes the engine of a rank begin a request after a delay.
 func (x *request) dispatch(n *world.Node, after effects.Duration) {
 	w, j := x.w, x.j
 	switch {
@@ -159,7 +159,7 @@ func (x *request) dispatch(n *world.Node, after effects.Duration) {
 	}
 }
 
-// later goes on with what a node's engine does for a request.
+// later performs a delayed action of a node's engine for a request.
 func later(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	if !n.Up {
 		return
@@ -182,7 +182,7 @@ func later(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	}
 }
 
-// peers are where a consumer's rank finds its producers.
+// peers returns the addresses of the producers of a consumer's rank.
 func (x *request) peers(n *world.Node) (all []ops.Peer) {
 	for _, id := range x.s.producers(pd.Its(n).Cfg.Geometry) {
 		p := x.w.Nodes[id]
@@ -203,7 +203,7 @@ func (x *request) expect(n *world.Node) {
 	x.w.MaybeAbort(n, t)
 }
 
-// blocks takes free ones of a node's for what a request is at its side, by group; none if there are too few.
+// blocks takes free blocks of a node for a request, by group. It returns nil if there are too few.
 func (x *request) blocks(n *world.Node, consumes bool) (all []geometry.Blocks) {
 	first, end, window := uint64(0), x.computed, x.window[1]
 	if consumes {
@@ -228,7 +228,7 @@ func (x *request) blocks(n *world.Node, consumes bool) (all []geometry.Blocks) {
 	return all
 }
 
-// stretch takes free blocks of a group of a node's for a stretch of kernel blocks, if there are enough.
+// stretch takes free blocks of a group of a node for a range of kernel blocks. It returns false if there are too few.
 func (x *request) stretch(n *world.Node, group uint16, first, end uint64) (b geometry.Blocks, enough bool) {
 	per := uint64(x.s.perOf(n.ID))
 	used := make([]bool, x.s.blocks)
@@ -244,7 +244,7 @@ func (x *request) stretch(n *world.Node, group uint16, first, end uint64) (b geo
 	}
 	b = geometry.Blocks{Group: group, First: first / per * per, End: end}
 	for l := uint32(0); l < x.s.blocks && b.First+uint64(len(b.Logical))*per < end; l++ {
-		// From another one each time.
+		// Each job starts at a different block.
 		if at := (l + uint32(x.j.Place)) % x.s.blocks; !used[at] {
 			b.Logical = append(b.Logical, at)
 		}
@@ -252,7 +252,7 @@ func (x *request) stretch(n *world.Node, group uint16, first, end uint64) (b geo
 	return b, b.First+uint64(len(b.Logical))*per >= end
 }
 
-// blocksOf are those that a command lends.
+// blocksOf returns the blocks that a command lends.
 func blocksOf(c *pd.Command) []geometry.Blocks {
 	switch b := c.Body.(type) {
 	case *ops.Register:
@@ -296,7 +296,7 @@ func (x *request) finished(n *world.Node) {
 	x.w.MaybeAbort(n, t)
 }
 
-// lends says whether a node's engine lends blocks of the request already: it names none twice at a time.
+// lends reports whether a node's engine already lends blocks of the request. An engine uses no name twice at a time.
 func (x *request) lends(n *world.Node) bool {
 	for i := range x.w.Commands {
 		if c := &x.w.Commands[i]; c.Want == finishes && c.Job == x.j.Place && c.Node == n.ID && c.Life == n.Life && !c.Over {
@@ -306,7 +306,7 @@ func (x *request) lends(n *world.Node) bool {
 	return false
 }
 
-// key is what a cell of a request holds.
+// key returns the expected content of a cell of a request.
 func (x *request) key(layer, head uint32, position uint64) uint32 {
 	return keyOf(x.j.Place, layer, head, position)
 }
@@ -315,14 +315,14 @@ func keyOf(job int, layer, head uint32, position uint64) uint32 {
 	return uint32(job+1)<<14 | layer<<10 | head<<6 | uint32(position)
 }
 
-// means says whether a cell's content is that of a request, as far as names tell: where two have names that are alike
-// but for their ends, and the router named no transfer, nobody knows which of them is meant.
+// means reports whether the content of a cell belongs to the request. If two requests have names that differ only at
+// their ends and the router named no transfer, the content of either request is valid.
 func (x *request) means(key, layer, head uint32, position uint64) bool {
 	return key == x.key(layer, head, position) ||
 		x.alike && !x.named && key == keyOf(x.j.Place^1, layer, head, position)
 }
 
-// cells visits the pages of some blocks of a node's, up to their end.
+// cells visits the pages of some blocks of a node, up to the end of the blocks.
 func cells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, layer, head uint32, position uint64)) {
 	g := pd.Its(n).Cfg.Geometry
 	for _, b := range blocks {
@@ -349,7 +349,7 @@ func cells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, la
 	}
 }
 
-// ended takes the outcome of a command that lends blocks.
+// ended handles the outcome of a command that lends blocks.
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if c.Want == finishes {
 		lease(w, n, c, e.Why)
@@ -364,7 +364,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// all says whether each rank of the consumer's has what it registered for a job.
+// all reports whether each rank of the consumer has the blocks that it registered for a job.
 func all(w *pd.Cluster, job int) bool {
 	s := shapeOf(w.Source)
 	had := uint32(0)
@@ -376,7 +376,7 @@ func all(w *pd.Cluster, job int) bool {
 	return had >= s.consumers
 }
 
-// lender is the command by which an engine lends a page.
+// lender returns the ticket of the command by which an engine lends a page.
 func lender(w *pd.Cluster, n *world.Node, page uint32) (t effects.Ticket) {
 	for i := range w.Commands {
 		c := &w.Commands[i]
@@ -392,7 +392,7 @@ func lender(w *pd.Cluster, n *world.Node, page uint32) (t effects.Ticket) {
 	return t
 }
 
-// returned has the engine use its blocks for something else at once.
+// returned makes the engine use its returned blocks for other content at once.
 func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	still(w, n, c)
 	for i := range n.Pool.Pages {

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file.
 var (
 	checkWhole  = oracle.NewCheck("S1", "registered blocks that came whole")
 	checkPlace  = oracle.NewCheck("S2", "what lies where in registered blocks")
@@ -19,8 +19,8 @@ var (
 	checkCode   = oracle.NewCheck("L3", "outcomes of registrations")
 )
 
-// came judges what a consumer's engine is told that was written: each cell of what it registered holds what its
-// producer computed for that request, that layer, those heads and that place.
+// came checks a request that is reported as written to the consumer's engine: each registered cell must hold what the
+// producer computed for that request, layer, head and position.
 func came(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	x := requestOf(w, &w.Jobs[c.Job])
 	of(w).judged(checkWhole, checkPlace)
@@ -46,7 +46,8 @@ func came(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	inTime(w, n, c)
 }
 
-// inTime judges that on leased planes nothing is believed whose writer said so when its grant was over already.
+// inTime checks that on leased planes a node does not believe a writer's message that was sent after the grant had
+// ended (M4).
 func inTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	if w.Failure != nil || !w.Setting.Leased {
 		return
@@ -63,7 +64,7 @@ func inTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	if len(late) == 0 {
 		return
 	}
-	for i := range n.Pool.Pages { // A page's next life is not this one's.
+	for i := range n.Pool.Pages { // Ignore pages that have a newer generation.
 		p := &n.Pool.Pages[i]
 		if last, was := late[uint32(i)]; was && last == p.Generation && w.Failure == nil && lent(n, c, p) {
 			of(w).fail(checkInTime, "node %d is told that request %q was written, by a word that came after its time",
@@ -72,13 +73,13 @@ func inTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	}
 }
 
-// lent says whether a page is of the blocks that a command lends.
+// lent reports whether a page belongs to the blocks that a command lends.
 func lent(n *world.Node, c *pd.Command, p *world.Page) (yes bool) {
 	cells(n, blocksOf(c), func(x *world.Page, _, _ uint32, _ uint64) { yes = yes || x == p })
 	return yes
 }
 
-// origins judges that the cells that one rank wrote are of one attempt of its.
+// origins checks that all cells come from a computation of the request.
 func origins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
 	if w.Failure != nil {
 		return
@@ -97,7 +98,7 @@ func origins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
 	}
 }
 
-// still judges that nothing touches the blocks that go back to an engine.
+// still checks that no transfer can touch the blocks that are returned to an engine.
 func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	of(w).judged(checkWrites, checkReads)
 	cells(n, blocksOf(c), func(p *world.Page, layer, head uint32, position uint64) {
@@ -115,7 +116,7 @@ func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	})
 }
 
-// lease judges that what is finished is lent for as long as was said: heartbeats make that longer, and nothing shorter.
+// lease checks that finished blocks are lent for at least the configured lease. Heartbeats may extend the lease.
 func lease(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
 	of(w).judged(checkLease)
 	took, least := w.Now-pd.Begun(c, n), int64(pd.Its(n).Cfg.RegistrationLease)*8/10 // by any clock
@@ -125,7 +126,7 @@ func lease(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
 	}
 }
 
-// A judge looks at what engines find in their blocks.
+// A judge checks the contents of the blocks of engines.
 type judge struct{ w *pd.Cluster }
 
 func of(w *pd.Cluster) judge { return judge{w} }
@@ -136,7 +137,8 @@ func (j judge) fail(c oracle.Check, format string, args ...any) {
 	j.w.Fail(c.Property(), format, args...)
 }
 
-// codes judges with what codes registrations end: nobody lied, so nothing makes no sense.
+// codes checks the outcome codes of registrations. Unless a node sends false messages, codes that blame a message are
+// forbidden.
 var codes = oracle.Of("registrations", "they end as something that happened", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)

@@ -1,5 +1,10 @@
-// Package register is engines that register blocks with each other, in a simulated world: a producer of some ranks in
-// some stages, a consumer of some ranks, what both do with a request, what seeds draw of it, and who judges it.
+// Package register simulates two engines that exchange registered blocks: a producer engine with several ranks and
+// stages, and a consumer engine with several ranks. It contains the behaviour of both engines, the random choices of a
+// seed and the oracles. Package pd runs it through Flow.
+//
+// Example: the router dispatches a request to both engines. The consumer's rank takes free blocks and registers them
+// with the producer's ranks. The producer's ranks compute the request and report it as finished, before or after the
+// registration arrives. They write the blocks, and the oracle checks every cell before the consumer reuses its blocks.
 package register
 
 import (
@@ -15,7 +20,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Flow is registered blocks.
+// Flow describes registered blocks to package pd.
 var Flow = pd.Flow{
 	Word:     word,
 	Alone:    true,
@@ -52,7 +57,7 @@ var Flow = pd.Flow{
 	States:  []reflect.Type{reflect.TypeFor[*struct{}](), reflect.TypeFor[*waiting]()},
 }
 
-// word: ranks register blocks with each other. All jobs of such a world are requests of theirs.
+// word is the word of the plan for registered blocks. All jobs of such a world are requests of the two engines.
 var word = plan.NewWord(plan.Word{
 	Name: "register",
 	World: func(p *plan.Plan) string {
@@ -65,7 +70,7 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// The commands of their engines.
+// The kinds of the commands of the engines.
 var (
 	registers = plan.NewWant(24, "register", false)
 	finishes  = plan.NewWant(25, "finished", true)

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// halves is said of a job in whose world the consumer has two ranks.
+// halves marks a job of a world in which the consumer has two ranks.
 var halves = plan.NewWord(plan.Word{Name: "halves", Job: func(p *plan.Plan, _ *plan.Job) string {
 	if !p.Topology.Said[word] {
 		return "it needs topology.register; leave it out, or set that"
@@ -13,11 +13,11 @@ var halves = plan.NewWord(plan.Word{Name: "halves", Job: func(p *plan.Plan, _ *p
 	return ""
 }})
 
-// small are worlds of a request or two. In all of them registration and blocks come in either order.
+// small returns the small worlds with one or two requests. Registrations and finished blocks occur in either order.
 func small() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}, Receiver: 1}}
 	two := []explore.Job{one[0], {Chunks: []int{2}, Receiver: 1}}
-	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
 	all := []explore.Scope{
 		{Name: "register", About: "one request is registered and finished, in either order", Jobs: one},
 		{Name: "register-batches", About: "two requests are registered and finished, in any order", Jobs: two},
@@ -50,7 +50,7 @@ func small() []explore.Scope {
 	return all
 }
 
-// shaped has all jobs of a scope be registered, by a consumer of two ranks or of one.
+// shaped makes all jobs of a scope use registered blocks, with a consumer of two ranks or of one rank.
 func shaped(inHalves bool) func(*plan.Plan) {
 	return func(p *plan.Plan) {
 		p.Topology.Said = p.Topology.Said.With(word)

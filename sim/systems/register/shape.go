@@ -6,21 +6,21 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// pagesMax is the most that any rank has.
+// pagesMax is the largest number of pages of a rank.
 const pagesMax = 512
 
-// A shape is how the two engines of a world are cut into ranks. The first nodes are the consumer's ranks, the others
-// the producer's, stage by stage.
+// A shape says how the two engines of a world are divided into ranks. The first nodes are the ranks of the consumer;
+// the remaining nodes are the ranks of the producer, stage by stage.
 type shape struct {
 	consumers, ranks, stages uint32
-	heads                    uint32 // 0: each rank has all
-	layers                   uint32 // of a stage
-	groups                   uint32 // of layers, turn by turn; each stage has a layer of each
-	blocks                   uint32 // logical ones of a rank
+	heads                    uint32 // number of heads; 0 if each rank has all heads
+	layers                   uint32 // layers per stage
+	groups                   uint32 // layer groups, assigned in turn; each stage has a layer of each group
+	blocks                   uint32 // logical blocks per rank
 	per                      [2]uint32
 }
 
-// shapes are sizes of engines, of at most six nodes.
+// shapes lists the sizes of the engines, with at most six nodes.
 var shapes = []shape{
 	{consumers: 1, ranks: 1, stages: 1}, {consumers: 1, ranks: 2, stages: 1}, {consumers: 2, ranks: 1, stages: 1},
 	{consumers: 1, ranks: 1, stages: 2}, {consumers: 2, ranks: 2, stages: 1}, {consumers: 2, ranks: 1, stages: 2},
@@ -28,10 +28,10 @@ var shapes = []shape{
 	{consumers: 2, ranks: 4, stages: 1}, {consumers: 4, ranks: 2, stages: 1}, {consumers: 2, ranks: 2, stages: 2},
 }
 
-// nodes is how many ranks both have.
+// nodes returns the number of ranks of both engines.
 func (s *shape) nodes() int { return int(s.consumers + s.ranks*s.stages) }
 
-// shapeOf draws that of a plan, among those that have as many nodes as it has.
+// shapeOf draws the shape of a plan among the shapes with as many nodes as the plan has.
 func shapeOf(p *plan.Plan) shape {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 15, n) }
 	var fit []shape
@@ -54,8 +54,8 @@ func shapeOf(p *plan.Plan) shape {
 	s := fit[at(0).Below(uint64(len(fit)))]
 	most := max(s.consumers, s.ranks)
 	switch d := at(1); {
-	case d.Permille(250): // Each rank has all of it.
-	case d.Again().Permille(250) && most > 1: // Some ranks have the same.
+	case d.Permille(250): // Each rank has all heads.
+	case d.Again().Permille(250) && most > 1: // Some ranks have the same heads.
 		s.heads = most / 2
 	default:
 		s.heads = most * uint32(d.Again().Again().Between(1, 2))
@@ -70,7 +70,7 @@ func shapeOf(p *plan.Plan) shape {
 
 func (s *shape) consumes(node int32) bool { return uint32(node) < s.consumers }
 
-// engine is the name of a node's.
+// engine returns the name of the engine of a node.
 func (s *shape) engine(node int32) string {
 	if s.consumes(node) {
 		return "D"
@@ -78,7 +78,7 @@ func (s *shape) engine(node int32) string {
 	return "P"
 }
 
-// per is how many kernel blocks a logical one of a node's is.
+// perOf returns the number of kernel blocks per logical block of a node.
 func (s *shape) perOf(node int32) uint32 {
 	if s.consumes(node) {
 		return s.per[0]
@@ -86,7 +86,7 @@ func (s *shape) perOf(node int32) uint32 {
 	return s.per[1]
 }
 
-// geometry is that of a node.
+// geometry returns the geometry of a node.
 func (s *shape) geometry(node int32) *geometry.Geometry {
 	g := &geometry.Geometry{
 		Heads: s.heads, CellHeads: min(s.heads, 1), BlockTokens: 4,
@@ -107,17 +107,17 @@ func (s *shape) geometry(node int32) *geometry.Geometry {
 	return g
 }
 
-// layer is one of all stages, by its number.
+// layer returns the layer with a number that counts over all stages.
 func (s *shape) layer(number uint32) geometry.Layer {
 	return geometry.Layer{Number: number, Group: uint16(number % s.groups)}
 }
 
-// firstHead is the first that a rank has.
+// firstHead returns the first head of a rank.
 func firstHead(g *geometry.Geometry) uint32 {
 	return uint32(uint64(g.Rank) * uint64(g.Heads) / uint64(g.Ranks))
 }
 
-// producers are the nodes that a consumer's rank registers with, in their order.
+// producers returns the nodes with which a rank of the consumer registers, in order.
 func (s *shape) producers(g *geometry.Geometry) (nodes []int32) {
 	near, err := geometry.Producers(g, s.ranks, s.stages)
 	if err != nil {

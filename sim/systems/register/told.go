@@ -12,10 +12,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Who waits for a request is told as soon as its engine says that it will not come, and who lends blocks that nobody
-// needs has them back as soon as that is said, not when their lease is over.
+// A consumer that waits for a request is notified as soon as the producer's engine aborts the request. A producer that
+// lends unneeded blocks has them back as soon as the consumer reports that, and not only when the lease ends.
 
-// What is judged here.
+// The checks of this file.
 var (
 	checkTold     = oracle.NewCheck("L8", "registrations for what is aborted")
 	checkNeedless = oracle.NewCheck("L2", "leases of what nobody needs")
@@ -29,13 +29,13 @@ type awaited struct {
 	operation uint64
 	grant     effects.GrantID
 	name      []byte
-	written   bool // or is being: its answer comes with the end of that
+	written   bool // set once a write has begun; the reply follows the end of the write
 }
 
-// waiting are those of all nodes.
+// waiting holds the unanswered registrations of all nodes.
 type waiting struct{ all []awaited }
 
-// called is what both ends call a request: its transfer, or its base.
+// called returns the name that both ends use for a request: the transfer, or else the base of the request name.
 func called(request, transfer []byte) []byte {
 	if len(transfer) > 0 {
 		return slices.Concat([]byte("t "), transfer)
@@ -43,7 +43,7 @@ func called(request, transfer []byte) []byte {
 	return slices.Concat([]byte("r "), protocol.NixlBase(request))
 }
 
-// told judges that no registration waits for a request that was aborted.
+// told checks that no registration waits for an aborted request.
 var told = oracle.Of("aborted requests", "who registered for one is told", func(l *oracle.Listen[waiting]) {
 	oracle.On(l, func(b *waiting, call *oracle.Call, e *effects.Received) {
 		var m protocol.PushRegistration
@@ -67,7 +67,7 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 		if i < 0 {
 			return
 		}
-		was := b.all[i] // Who asked again is answered once.
+		was := b.all[i] // Retries of a registration get a single reply.
 		b.all = slices.DeleteFunc(b.all, func(x awaited) bool {
 			return x.node == was.node && x.peer == was.peer && x.operation == was.operation
 		})
@@ -89,7 +89,7 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 			return
 		}
 		if x := requestOf(w, &w.Jobs[c.Job]); x.alike {
-			return // It may be another's, or nobody knows whose.
+			return // The name may belong to another request.
 		}
 		call.Judged(checkTold)
 		body := c.Body.(*ops.Aborted)
@@ -103,7 +103,7 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 	})
 })
 
-// needless judges that the lease of blocks did not run to its end although their consumer said that it needs none.
+// needless checks that the lease of blocks does not run to its end after the consumer has reported that it needs none.
 func needless(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects.Deliver) {
 	x := requestOf(w, &w.Jobs[c.Job])
 	if x.fate != passed || x.alike || pd.Its(n).Cfg.ExactIDs && !x.named || w.Failure != nil {
@@ -126,20 +126,21 @@ func needless(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects.Deliver) {
 	}
 }
 
-// tells says whether a command's node tells a producer's.
+// tells reports whether the node of a command notifies the producer node n.
 func (x *request) tells(c *pd.Command, n *world.Node) bool {
 	return slices.Contains(x.s.producers(pd.Its(x.w.Nodes[c.Node]).Cfg.Geometry), n.ID)
 }
 
-// remembered says whether a node must have known that a request was not needed as its engine finished it: it has lived
-// since, has room for all such words, and they are not too old.
+// remembered reports whether a node must have known that a request was not needed when its engine finished the request:
+// the node has not restarted since the notification, has room for all such notifications, and the notification is
+// recent.
 func (x *request) remembered(n *world.Node, c, word *pd.Command) bool {
 	said := pd.Begun(word, x.w.Nodes[word.Node])
 	words, lived := 0, false
 	for i := range x.w.Commands {
 		o := &x.w.Commands[i]
 		if o.Want == passes {
-			words += 2 // Each is noted by both names that it may have.
+			words += 2 // Each notification is recorded under both possible names.
 		}
 		lived = lived || o.Node == n.ID && o.Life == c.Life && pd.Begun(o, n) < said
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// words are what only their senders may say: a false withdrawal would end another's registration, a false word on
-// requests would have them given up, and a false registration would have them written elsewhere.
+// words are the messages that only their sender may send. A forged withdrawal would end the registration of another
+// peer, a forged PushKeep would make requests be abandoned, and a forged registration would redirect the writes.
 var words = []pd.Word{
 	{Harm: toProducer, Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
 		var m protocol.PushWithdrawal
@@ -40,14 +40,14 @@ var words = []pd.Word{
 	}},
 }
 
-// besetGeometry is of a stranger who says that it is a consumer's first rank.
+// besetGeometry returns the geometry of an unknown peer that claims to be the first rank of a consumer.
 func besetGeometry(w *pd.Cluster, _ *world.Node) []uint64 {
 	s := shapeOf(w.Source)
 	return ops.Numbers(s.geometry(0))
 }
 
-// beset is a greedy stranger's registration: of no pages, for a request that nobody finishes, and it waits for long. So
-// it has a place in the table, and nothing else.
+// beset returns the registration of a greedy unknown peer. The registration has no pages, names a request that no
+// engine finishes, and has a long timeout, so that it only occupies a row of the table.
 func beset(w *pd.Cluster, _ *world.Node, me, to protocol.UUID, operation uint64, _ draw.Of) []byte {
 	m := protocol.PushRegistration{
 		RequestID: pd.AppendNumber([]byte("cmpl-greedy-"), int(operation)), EngineID: []byte("greedy"),
