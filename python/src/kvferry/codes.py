@@ -10,27 +10,28 @@ import enum
 class Code(enum.IntEnum):
     """How a call ended. The name in lower case is the one of logs, JSON and metrics."""
 
-    # It ended as wanted.
+    # The operation ended as wanted.
     OK = 0
-    # Its deadline passed first. Retry, or raise the timeout if peers are healthy.
+    # The operation's deadline passed first. Retry, or raise the timeout if peers are healthy.
     EXPIRED = 1
-    # Its owner took it back. Nothing to do.
+    # The owner of the operation took it back. Nothing to do.
     CANCELLED = 2
-    # The peer or transport would not take it. Look at the peer's log.
+    # The peer or transport would not accept it. Look at the peer's log.
     REFUSED = 3
     # The peer died or its connection broke. Retry: a restarted peer is found again.
     PEER_LOST = 4
     # No connection or no common data plane. Check host, ports and planes of both ends.
     UNREACHABLE = 5
-    # No pages within the wait allowed. Retry later, or enlarge the pool by the key that is named.
+    # No pages became free within the allowed wait. Retry later, or enlarge the pool by the key that is named.
     NO_MEMORY = 6
-    # It can never fit the pool, the share or a message. Send smaller batches or enlarge the bound named.
+    # The request can never fit the pool, the share or a message. Send smaller batches or enlarge the bound that is
+    # named.
     TOO_LARGE = 7
     # A bounded table is full. Retry later, or raise the bound.
     TOO_MANY = 8
     # The bytes are not a valid message. Look for a version or configuration mismatch.
     MALFORMED = 9
-    # It speaks of an incarnation or generation that is over. Handshake again.
+    # The message names an incarnation or generation that has ended. Handshake again.
     STALE = 10
     # Page size, layout or dtype of both ends differ. Make the configurations agree.
     MISMATCH = 11
@@ -48,20 +49,22 @@ class Code(enum.IntEnum):
     ENDED = 17
     # The grant was taken back before the access ended. Retry.
     WITHDRAWN = 18
-    # The peer does not speak what this needs. Upgrade it or change the mode.
+    # The peer does not speak what the operation needs. Upgrade the peer or change the mode.
     UNSUPPORTED = 19
-    # The peer had no memory a moment ago, or left a question unanswered, and is left alone for now. Use another one, or
-    # retry later.
+    # The peer had no memory a moment ago, or left a request unanswered, so the circuit breaker of its address is open
+    # for now. Use another peer, or retry later.
     BACKED_OFF = 20
-    # The chunk was here and kept for as long as was promised, nobody came for it, and it is gone. Recompute, or raise
+    # The chunk was stored here for as long as was promised, no request fetched it, and it is gone. Recompute, or raise
     # retention.
     LAPSED = 21
-    # An assertion failed in this rank, which does nothing any more. Use another one; the node's report says more.
+    # An assertion failed in this rank, and the rank does nothing any more. Use another rank; the node's report says
+    # more.
     FAILED = 22
-    # The sender of the request said that no more of it comes. Recompute: its reason is beside the code.
+    # The sender of the request reported that no more of the request will arrive. Recompute: the sender's reason is
+    # beside the code.
     SENDER_FAILED = 23
-    # The sender said that all of the request was sent, and this chunk is not among what came. Recompute, and compare
-    # how both engines name chunks.
+    # The sender reported that all of the request was sent, and this chunk is not among the chunks that arrived.
+    # Recompute, and compare how both engines name chunks.
     NOT_SENT = 24
 
     @classmethod
