@@ -41,5 +41,5 @@ func (r *Result) effect(n *Node, k effects.Kind) {
 	if n.User {
 		return
 	}
-	r.Coverage.Hit(pointEffect + coverage.Point(n.Facets)*coverage.Poeffects.KindCount + coverage.Point(k))
+	r.Coverage.Hit(pointEffect + coverage.Point(n.Facets)*coverage.Point(effects.KindCount) + coverage.Point(k))
 }
