@@ -7,10 +7,11 @@ import "C"
 
 import "fmt"
 
-// Current is the right to call a library that uses the thread's current context, as HCCL does. Its holder runs on a
-// thread on which a context is current. Thread and Guest implement it.
+// Current is the right to call a library that uses the thread's current context, as HCCL does. The holder runs on a
+// thread on which a context is current. There are two implementations: acl.Thread for the context's own thread, and
+// acl.Guest for a separate thread.
 type Current interface {
-	// Here returns ErrStray if the right has ended or belongs to another thread. Call it before each use.
+	// Here returns acl.ErrStray if the right has ended or belongs to another thread. Callers check before each use.
 	Here() error
 	// Device returns the device of the context.
 	Device() DeviceID
@@ -25,11 +26,11 @@ var (
 	_ Current = (*Guest)(nil)
 )
 
-// A Guest is the right to call other libraries on a thread besides the context's own. It cannot be used for methods of
-// this package that need a Thread.
+// A Guest is the right to call further libraries, such as HCCL, on a thread besides the context's own, so that a call
+// that blocks does not hold up the context. Methods of this package that need a Thread do not accept a Guest.
 type Guest struct{ thread *Thread }
 
-// Here returns nil on the thread that the Guest was lent for, while it is lent.
+// Here returns nil on the Guest's thread until the function that received the Guest returns.
 func (g *Guest) Here() error { return g.thread.Here() }
 
 // Device returns the device of the context.
@@ -41,10 +42,11 @@ func (g *Guest) Message() string { return g.thread.Message() }
 func (g *Guest) context() *Context  { return g.thread.ctx }
 func (t *Thread) context() *Context { return t.ctx }
 
-// Apart runs f on a thread of its own on which the context is current, and returns f's error. It is for calls of other
-// libraries that block for long: the context's own thread stays free meanwhile. Close fails with ErrBusy during Apart,
-// and Abandon waits for it. The Guest must not be used after the call. f must return; it may call Do. Apart itself must
-// not be called inside Do of the same context. ErrClosed: the context was closed, and f did not run.
+// Apart runs f on a separate thread on which the context is current, and returns f's error. Use this method for calls
+// of further libraries that block for long, because the context's own thread stays free meanwhile. While f runs, Close
+// fails with ErrBusy and Abandon waits. The Guest must not be used after the call. f must return, and may call Do. This
+// method must not be called inside Do of the same context. The error is ErrClosed if the context was closed; then f did
+// not run.
 func (c *Context) Apart(f func(*Guest) error) error {
 	// counted on the context's thread, so that no guest begins while the context is being closed
 	if err := c.Do(func(*Thread) error { c.guests.come(); return nil }); err != nil {
@@ -81,8 +83,8 @@ func (t *Thread) Here() error {
 // Device returns the device of the context.
 func (t *Thread) Device() DeviceID { return t.ctx.device }
 
-// Message returns and clears AscendCL's text about the last failure on this thread. Errors of this package contain it
-// already; it is for libraries above AscendCL that leave their reasons there.
+// Message returns and clears AscendCL's text about the last failure on this thread. Errors of this package contain that
+// text already. This method serves libraries above AscendCL that leave their reasons there.
 func (t *Thread) Message() string {
 	if t.Here() != nil {
 		return ""

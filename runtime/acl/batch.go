@@ -13,13 +13,14 @@ import (
 	"fmt"
 )
 
-// BatchMax is the number of copies in one call of the library. The library names no maximum; this number is used in
-// practice. Longer lists are divided.
+// BatchMax is the largest number of copies in one call of the library. The library names no maximum; this number is
+// used in practice. Longer lists are divided.
 const BatchMax = C.BATCH_MAX
 
-// CopyAll puts many copies of one direction into the stream, in as few calls as the library allows. They are carried
-// out in any order. Arguments are checked first: after an error of the binding nothing was queued. After an *Error some
-// copies may have been, so all ranges stay in use until the stream is aborted or a later completion has arrived.
+// CopyAll puts many copies of one direction into the stream, in as few calls as the library allows. The device may
+// carry out the copies in any order. Arguments are checked first: after an error of the binding nothing was queued.
+// After an *Error some copies may have been queued, so all ranges stay in use until the stream is aborted or a later
+// completion has arrived.
 func (s *Stream) CopyAll(t *Thread, copies []Copy) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -57,8 +58,8 @@ func direction(t *Thread, copies []Copy) (C.int, error) {
 	return kind, nil
 }
 
-// copyPart makes one batched call. It makes one call per copy if the library or the chip has no batched copies, and for
-// copies on the device, which batches do not support.
+// copyPart makes one batched call, or one call per copy if the library or the chip has no batched copies. Copies within
+// the device are also queued separately, because batches do not support them.
 func (s *Stream) copyPart(t *Thread, copies []Copy, kind C.int) error {
 	if kind != C.ACL_DEVICE_TO_DEVICE && !t.ctx.noBatch {
 		err := s.copyBatch(t, copies, kind)

@@ -6,7 +6,7 @@ import "fmt"
 // Class.
 type Code int32
 
-// The codes that the binding itself decides by; all others are handled by class.
+// The codes that the binding itself decides by; every further code is handled by class.
 const (
 	success          Code = 0
 	repeatInitialize Code = 100002
@@ -18,7 +18,7 @@ type known struct {
 	class Class
 }
 
-// codes holds the codes of AscendCL's headers that matter here. Success and "already initialised" are not among them.
+// codes holds the codes of AscendCL's headers that matter here. Success is not an entry.
 var codes = map[Code]known{
 	100000: {"INVALID_PARAM", Bug},
 	100001: {"UNINITIALIZE", Bug},

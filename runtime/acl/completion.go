@@ -18,12 +18,14 @@ type completion struct {
 	done     func(error)
 }
 
-// Notify calls done once everything that is in the stream now has ended. A nil error means that the work is settled and
-// its memory is free again. Otherwise it is not: after Cancelled and the classes of failure the memory may still be
-// touched. done is called exactly once, in the order of the calls of Notify, from the thread that waits for the stream.
-// It must not block and must not call Do. Notify has no deadline: a caller that has one aborts the stream.
+// Notify calls done once everything that is in the stream now has ended. A nil error means that the work is settled
+// (rule M4 in docs/safety.md): nothing touches the memory any more. After any error, such as Cancelled or a failure,
+// the device may still touch the memory. The callback runs exactly once, in the order of the calls of Notify, on the
+// thread that waits for the stream. The callback must not block and must not call Do. Notify has no deadline; a caller
+// that needs a deadline aborts the stream.
 //
-// ErrBusy: CompletionsMax are outstanding. After any error of Notify itself, done is not called.
+// The error is ErrBusy while CompletionsMax completions are outstanding. After any error of Notify itself, done is not
+// called.
 func (s *Stream) Notify(t *Thread, done func(error)) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -40,7 +42,7 @@ func (s *Stream) Notify(t *Thread, done func(error)) error {
 	if err != nil {
 		return err
 	}
-	// recorded before it is queried: an event of the newer style looks complete until then
+	// Record before the first query: an event of the newer style looks complete until then.
 	if code := C.call_record_event(t.call, event, s.handle); code != 0 {
 		err := t.answer(code, "aclrtRecordEvent", "event=%#x stream=%#x", event, s.handle)
 		t.ctx.spares.give(t, event, false)
@@ -51,8 +53,8 @@ func (s *Stream) Notify(t *Thread, done func(error)) error {
 	return nil
 }
 
-// completionEvent returns a spare event or makes one. Its kind does not use the device's own events, of which there are
-// few; no other stream waits for it.
+// completionEvent returns a spare event, or creates an event. The flags do not request one of the few events of the
+// device itself, which only a stream that waits for another stream needs.
 func (t *Thread) completionEvent() (event C.acl_handle, reusable bool, err error) {
 	if event, ok := t.ctx.spares.take(); ok {
 		return event, true, nil
@@ -60,8 +62,8 @@ func (t *Thread) completionEvent() (event C.acl_handle, reusable bool, err error
 	return t.createEvent(C.ACL_EVENT_CAPTURE_PROGRESS)
 }
 
-// startWaiter starts the thread that waits for the stream's completions. Each stream has its own, so that completions
-// of one stream arrive in order and are not delayed by another stream.
+// startWaiter starts the thread that waits for the stream's completions. Each stream has a waiter, so that completions
+// of a stream arrive in order and no second stream delays them.
 func (s *Stream) startWaiter() error {
 	started := make(chan error)
 	waited := make(chan struct{})
@@ -84,7 +86,7 @@ func (s *Stream) startWaiter() error {
 	return nil
 }
 
-// deliver settles one completion after another, until the stream is closed or the context abandoned.
+// deliver waits for the stream's completions in order, until the stream is closed or the context is abandoned.
 func (s *Stream) deliver(t *Thread) {
 	for {
 		select {
@@ -116,14 +118,14 @@ func (s *Stream) settle(t *Thread, c completion) {
 	c.done(err)
 }
 
-// slice is the longest single wait inside the library. It bounds how late the waiter notices that the stream was
+// slice is the longest single wait inside the library, and so bounds how late the waiter notices that the stream was
 // aborted or has failed, or that the context was abandoned.
 const slice = 20 * time.Millisecond
 
 // await waits until the event is complete and checks that the stream has not failed.
 //
-// A complete event is not enough: the stream continues after a failed task, so the event behind it is reached as well.
-// The error may belong to a later task, which errs on the safe side.
+// A complete event is not enough: the stream continues after a failed task, and reaches the event all the same. The
+// error of the stream may belong to a later task; then a settled completion is reported as failed, which is safe.
 func (s *Stream) await(t *Thread, event C.acl_handle) error {
 	wait := pause{}
 	for {
@@ -168,7 +170,7 @@ type pause struct {
 	polls  bool // the library cannot wait
 }
 
-// once waits for the event for a while, and reports whether it is complete.
+// once waits for the event for a while, and reports whether the event is complete.
 func (p *pause) once(t *Thread, event C.acl_handle) (bool, error) {
 	if !p.polls {
 		ms := C.int32_t(slice / time.Millisecond)

@@ -17,16 +17,16 @@ import (
 type ContextOptions struct {
 	Device DeviceID
 
-	// Primary selects the context that the whole process, including the engine, shares on that device: failures of either
-	// affect the other. Otherwise the context is a separate one, which costs a set of streams.
+	// Primary selects the context that the whole process, including the engine, shares on that device: failures of the
+	// engine affect kvferry and the reverse. Otherwise the context is separate, which costs a set of streams.
 	Primary bool
 
 	// CloseTimeout bounds how long closing a stream waits for work. Zero: 5 s.
 	CloseTimeout time.Duration
 }
 
-// A Context is a device in use. One operating-system thread owns a context of AscendCL and runs functions in it.
-// Streams, events and memory belong to the context in which they were made.
+// A Context is a device in use: a context of AscendCL with an operating-system thread that runs functions in the
+// context. Streams, events and memory belong to the context in which they were made.
 type Context struct {
 	lib          *Library
 	device       DeviceID
@@ -58,7 +58,7 @@ type live struct {
 	exports, imports     int
 }
 
-// guests counts the threads of Apart. They are added on the context's thread and removed from their own.
+// guests counts the threads of Context.Apart. The context's thread adds a thread; the added thread removes itself.
 type guests struct {
 	all   sync.WaitGroup
 	count atomic.Int64
@@ -76,14 +76,14 @@ func (g *guests) leave() {
 
 type job struct {
 	f     func(*Thread) error
-	last  bool // it may run while the context is being closed
+	last  bool // may run while the context is being closed
 	err   error
 	reply chan struct{}
 }
 
 var jobs = sync.Pool{New: func() any { return &job{reply: make(chan struct{}, 1)} }}
 
-// NewContext takes a device into use. The caller owns the context and closes it.
+// NewContext starts to use a device. The caller owns the context and closes it.
 func (l *Library) NewContext(o ContextOptions) (*Context, error) {
 	if o.CloseTimeout == 0 {
 		o.CloseTimeout = 5 * time.Second
@@ -114,15 +114,16 @@ func (c *Context) Device() DeviceID { return c.device }
 // Library returns the library that the context was made with.
 func (c *Context) Library() *Library { return c.lib }
 
-// Do runs f on the thread that owns the context and returns its error. Functions run one after another, so a function
-// that waits delays all others. Objects that f makes with its Thread stay valid; the Thread itself does not. f must
-// return, and must not call Do of the same context. ErrClosed: the context was closed, and f did not run.
+// Do runs f on the thread that owns the context and returns its error. Functions run in sequence, so a function that
+// waits delays the next ones. Objects that f makes with the Thread stay valid; the Thread itself does not. f must
+// return, and must not call Do of the same context. The error is ErrClosed if the context was closed; then f did not
+// run.
 func (c *Context) Do(f func(*Thread) error) error { return c.do(f, false) }
 
 func (c *Context) do(f func(*Thread) error, last bool) error {
 	j := jobs.Get().(*job)
 	j.f, j.last = f, last
-	leaving := c.leaving // while it waits for guests, none of them may wait for it
+	leaving := c.leaving // a guest must not wait for a context that waits for guests
 	if last {
 		leaving = nil
 	}
@@ -155,7 +156,7 @@ func (c *Context) run(started chan<- error) {
 		return
 	}
 	started <- nil
-	// deferred, so that it also happens if a function ends the goroutine: see job.run
+	// Deferred, so that the device is also released if a function ends the goroutine: see job.run.
 	defer func() { c.ended = c.leave(t, true) }()
 	for {
 		select {
@@ -184,8 +185,8 @@ func (j *job) run(t *Thread) {
 	j.err = j.f(t)
 }
 
-// take makes the context current on its thread. Setting the device takes a reference to it in either case, because a
-// library that drops its own reference must not be the last holder.
+// take makes the context current on its thread. In either case the device is set first, which takes a reference to the
+// device: a library in this process that drops its reference must not be the last holder.
 func (c *Context) take(t *Thread) error {
 	device := C.int32_t(c.device)
 	if err := t.answer(C.call_set_device(t.call, device), "aclrtSetDevice", "device=%d", c.device); err != nil {
@@ -203,8 +204,8 @@ func (c *Context) take(t *Thread) error {
 	return nil
 }
 
-// leave frees the context and the device. It stops at the first refusal of the library, and the next call continues
-// there. With atAnyRate, at the end of the thread, it continues after refusals.
+// leave frees the context and the device in steps. If the library refuses a step, leave returns, and the next call
+// continues there. At the end of the thread atAnyRate is set: then the steps go on after a refusal.
 func (c *Context) leave(t *Thread, atAnyRate bool) error {
 	if !c.left.begun {
 		c.left.begun = true
@@ -238,7 +239,8 @@ func (c *Context) destroy(t *Thread) error {
 }
 
 // drop ends what was not closed: streams, the threads that wait for them, and spare events. Streams that are still open
-// were abandoned: their work is aborted first, if possible, so that it touches nothing that is freed with the context.
+// were abandoned: their work is aborted first, if possible, so that no copy touches memory that is freed with the
+// context (M4).
 func (c *Context) drop(t *Thread) error {
 	var err error
 	for s := range c.live.streams {
@@ -264,8 +266,8 @@ func (t *Thread) resetDevice() error {
 	return t.answer(C.call_reset_device(t.call, C.int32_t(t.ctx.device)), "aclrtResetDevice", "device=%d", t.ctx.device)
 }
 
-// Close frees the context and its device and ends its thread. It fails with ErrBusy, and says what is left, while
-// streams, events or memory of it are open or functions run in Apart. After an error of the library, which may have
+// Close frees the context and the device, and ends the thread. While streams, events or memory of the context are open,
+// or functions run in Context.Apart, the error is ErrBusy and lists them. After an error of the library, which may have
 // freed a part, only Close and Abandon may be called. A second Close does nothing.
 func (c *Context) Close() error {
 	err := c.do(func(t *Thread) error {
@@ -287,10 +289,9 @@ func (c *Context) Close() error {
 	return err
 }
 
-// Abandon frees the context with everything that is open in it, and ends its thread. It is for a device that is lost,
-// where nothing can be closed any more. Streams are aborted if the library can, and outstanding completions end as
-// Cancelled. Memory that is left stays allocated until the device is reset for the whole process. The error says what
-// could not be freed.
+// Abandon frees the context with all open objects, and ends the thread. Use Abandon for a lost device, where nothing
+// can be closed any more. Streams are aborted if the library can, and outstanding completions end as Cancelled. Memory
+// that is left stays allocated until the device is reset for the whole process. The error says what could not be freed.
 func (c *Context) Abandon() error {
 	c.ending.Do(func() { close(c.quit) })
 	<-c.done

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// A Copy is one piece of work: from Src to Dst, which have the same size.
+// A Copy is a piece of work: from Src to Dst, which have the same size.
 type Copy struct{ Dst, Src Range }
 
 // kind checks both ends and returns the direction. Copies within the host are not supported by devices.
@@ -35,8 +35,8 @@ func (c Copy) kind(t *Thread) (C.int, error) {
 	return 0, fmt.Errorf("%w: a copy from host to host: the processor does that", ErrInvalid)
 }
 
-// Copy puts one copy into the stream. Both ranges stay in use until a later completion has arrived, also after an error
-// of the library.
+// Copy puts a single copy into the stream. Both ranges stay in use until a later completion has arrived, also after an
+// error of the library.
 func (s *Stream) Copy(t *Thread, dst, src Range) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (s *Stream) copy(t *Thread, c Copy, kind C.int) error {
 	return nil
 }
 
-// Fill puts into the stream a fill with one byte.
+// Fill puts into the stream a fill of dst with a byte value.
 func (s *Stream) Fill(t *Thread, dst Range, with byte) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (s *Stream) Fill(t *Thread, dst Range, with byte) error {
 	return nil
 }
 
-// Upload copies ordinary memory to the device and returns when it is there. It blocks the context's thread and is meant
-// for small amounts.
+// Upload copies ordinary memory to the device and returns when the copy is complete. The call blocks the context's
+// thread and is meant for small amounts.
 func (t *Thread) Upload(dst Range, src []byte) error {
 	if err := t.transfer(dst, src); err != nil || len(src) == 0 {
 		return err
@@ -87,8 +87,8 @@ func (t *Thread) Upload(dst Range, src []byte) error {
 	return t.answer(code, "aclrtMemcpy", "dst=%#x count=%d kind=host to device", dst.start(), len(src))
 }
 
-// Download copies from the device to ordinary memory and returns when it is there. It blocks the context's thread and
-// is meant for small amounts.
+// Download copies from the device to ordinary memory and returns when the copy is complete. The call blocks the
+// context's thread and is meant for small amounts.
 func (t *Thread) Download(dst []byte, src Range) error {
 	if err := t.transfer(src, dst); err != nil || len(dst) == 0 {
 		return err

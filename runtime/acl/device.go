@@ -5,8 +5,8 @@ package acl
 // #include "calls.h"
 import "C"
 
-// A DeviceID is a device number from 0 to DeviceCount-1, among the devices that are visible to this process. The vendor
-// calls it a user id. Rank tables, hccn.conf and npu-smi count differently: see PhysicalID.
+// A DeviceID is a device number from 0 to DeviceCount-1, among the devices that are visible to this process. The
+// vendor's term is "user id". Rank tables, hccn.conf and npu-smi count differently: see PhysicalID.
 type DeviceID int32
 
 // DeviceCount returns the number of visible devices.
@@ -51,7 +51,7 @@ func (l *Library) SuperPod(d DeviceID) (SuperPod, error) {
 	return place, nil
 }
 
-// CanAccessPeer reports whether a device can copy straight from and to another one of this host.
+// CanAccessPeer reports whether a device can copy directly from and to another device of this host.
 func (l *Library) CanAccessPeer(d, peer DeviceID) (bool, error) {
 	var can C.int32_t
 	err := l.call("aclrtDeviceCanAccessPeer", func(c *C.struct_call) C.int {

@@ -15,10 +15,10 @@ import (
 
 // EventOptions describes an event.
 type EventOptions struct {
-	Timing bool // it records the time, for Elapsed; such an event is slower
+	Timing bool // record the time, for Event.Elapsed; slower
 }
 
-// An Event marks a position in a stream for which other streams can wait. Its methods are for the thread of its
+// An Event marks a position in a stream for which other streams can wait. The methods are for the thread of the event's
 // context. To learn in the program when work ends, use Stream.Notify.
 type Event struct {
 	ctx      *Context
@@ -29,7 +29,7 @@ type Event struct {
 	closed   bool
 }
 
-// NewEvent makes an event. The caller closes it.
+// NewEvent makes an event, which the caller closes.
 func (t *Thread) NewEvent(o EventOptions) (*Event, error) {
 	e := &Event{ctx: t.ctx, flags: C.ACL_EVENT_SYNC | C.ACL_EVENT_CAPTURE_PROGRESS}
 	if o.Timing {
@@ -67,7 +67,7 @@ func (e *Event) usable(t *Thread) error {
 	return nil
 }
 
-// Close destroys the event. It stays open if the library refuses. A second Close does nothing.
+// Close destroys the event. If the library refuses, the event stays open. A second Close does nothing.
 func (e *Event) Close(t *Thread) error {
 	if e.closed {
 		return nil
@@ -158,7 +158,7 @@ func (e *Event) Complete(t *Thread) (bool, error) {
 }
 
 // Synchronize blocks the context's thread until everything before the event's last mark has ended. After timeout, which
-// is at least a millisecond, it fails with Timeout, and nothing is settled.
+// is at least a millisecond, the error is Timeout, and nothing is settled.
 func (e *Event) Synchronize(t *Thread, timeout time.Duration) error {
 	if err := e.marked(t); err != nil {
 		return err
@@ -193,7 +193,7 @@ func milliseconds(d time.Duration) (C.int32_t, error) {
 // sparesMax bounds the events that are kept for later completions.
 const sparesMax = 256
 
-// spares holds events that no completion uses now, and those that the library refused to destroy.
+// spares holds events that no completion uses now, and events that the library refused to destroy.
 type spares struct {
 	mu     sync.Mutex
 	events []C.acl_handle
@@ -212,18 +212,19 @@ func (s *spares) take() (C.acl_handle, bool) {
 	return event, true
 }
 
-// give takes an event back, or destroys it on t if it cannot be used again or enough are kept.
+// give takes back an event. If the event cannot be used again, or sparesMax events are spare already, give destroys the
+// event on t.
 func (s *spares) give(t *Thread, event C.acl_handle, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if again && len(s.events) < sparesMax {
 		s.events = append(s.events, event)
 	} else if t.destroyEvent(event) != nil {
-		s.stuck = append(s.stuck, event) // the context's end tries once more and reports it
+		s.stuck = append(s.stuck, event) // destroyed and reported when the context ends
 	}
 }
 
-// drop destroys all spare events. Those that the library refuses to destroy stay.
+// drop destroys all spare events. Events that the library refuses to destroy stay.
 func (s *spares) drop(t *Thread) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 	"unsafe"
 )
 
-// An Export is device memory that admitted processes may import, on the same device. Close it after all of them have
-// closed what they imported, or have ended, and before the memory: the vendor calls anything else undefined.
+// An Export is device memory that admitted processes may import, on the same device. Close the Export after all these
+// processes have closed their imports or have ended, and before the memory is closed: the vendor calls any different
+// order undefined.
 type Export struct {
 	memory *Memory
 	key    string
@@ -23,14 +24,14 @@ type Export struct {
 }
 
 // Export opens device memory of this process, whole as AllocDevice made it, to the processes that Admit names. Memory
-// can be exported only once at a time. On libraries before CANN 8.2 it fails with Unsupported.
+// can be exported only once at a time. On libraries before CANN 8.2 the error is Unsupported.
 func (t *Thread) Export(m *Memory) (*Export, error) {
 	if m.place != OnDevice || m.ctx != t.ctx || m.closed.Load() {
 		return nil, fmt.Errorf("%w: only open memory of the context's own device is exported", ErrForeign)
 	}
 	for _, symbol := range []string{"aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
 		if !t.lib.Has(symbol) {
-			// without both functions no process could import it, or the export could not be ended
+			// Without both functions no process could import the memory, or the export could not be ended.
 			return nil, &MissingError{Symbol: symbol, Library: t.lib.info.Library}
 		}
 	}
@@ -55,8 +56,8 @@ func keyLength(key []C.char) int {
 // Key returns the key by which an admitted process imports the memory. The key alone admits nobody.
 func (e *Export) Key() string { return e.key }
 
-// Admit lets a process import the memory. process is the number that Thread.Process returns there, which differs from
-// its process id inside a container.
+// Admit lets a process import the memory. process is the number that Thread.Process returns there, which inside a
+// container differs from the process id.
 func (e *Export) Admit(t *Thread, process int32) error {
 	if err := t.owns(e.memory.ctx, "an export"); err != nil {
 		return err
@@ -88,8 +89,8 @@ func (t *Thread) closeIPC(name string) error {
 	return t.answer(C.call_close_ipc(t.call, key), "aclrtIpcMemClose", "")
 }
 
-// Import maps the memory of another process's export, of which size bytes are used. The caller closes it when no work
-// uses it any more.
+// Import maps the memory of another process's export, of which size bytes are used. The caller closes the Memory when
+// no work uses it any more.
 func (t *Thread) Import(name string, size uint64) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an import of 0 bytes", ErrInvalid)

@@ -20,26 +20,26 @@ import (
 	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
-// A Library is AscendCL, loaded and initialized. Its methods may be called from any goroutine; whatever needs a context
-// is reached through NewContext.
+// A Library is AscendCL, loaded and initialized. The methods may be called from any goroutine. Calls that need a
+// context go through NewContext.
 type Library struct {
 	api  *C.struct_acl_api
 	info Info
 
 	mu       sync.Mutex
-	process  *C.struct_call // for calls without context, one at a time, under mu; nil once closed
+	process  *C.struct_call // for calls without context, in turn, under mu; nil once closed
 	contexts int            // open contexts, during which the library cannot be closed
 }
 
 // opening is held during aclInit and its counterpart, which must not run in parallel.
 var opening sync.Mutex
 
-// Open loads AscendCL and initializes it for the process. It uses the first library that opens and has all required
-// symbols. It fails with a *LoadError that says what was tried, or with the *Error of aclInit. Call it before the
+// Open loads AscendCL and initializes it for the process. Open uses the first library that can be loaded and has all
+// required symbols. The error is a *LoadError that lists the attempts, or the *Error of aclInit. Call Open before the
 // process forks, because loading starts threads.
 //
 // Each Open takes one reference to AscendCL, which the engine in this process may be using too. Close gives the
-// reference back and does not finalize AscendCL for others. The library itself stays loaded for good.
+// reference back and does not finalize AscendCL for the engine. The library itself stays loaded for good.
 func Open(o Options) (*Library, error) {
 	opening.Lock()
 	defer opening.Unlock()
@@ -66,7 +66,7 @@ func Open(o Options) (*Library, error) {
 	return nil, missed
 }
 
-// load opens one library and finds its symbols. If it lacks required ones, the Attempt says so.
+// load opens a library and finds the symbols. If required symbols are missing, the Attempt lists them.
 func load(name string, hidden []string) (*Library, Attempt) {
 	loaded, err := sharedlib.Open(name)
 	if err != nil {
@@ -101,8 +101,8 @@ func (l *Library) discard() {
 	l.process, l.api = nil, nil
 }
 
-// learn fills in what the library reports about itself. Fields that it does not report stay empty: nothing depends on
-// them.
+// learn reads the versions that the library reports. A field that the library does not report stays empty, because
+// nothing depends on these fields.
 func (l *Library) learn() {
 	var v struct{ major, minor, patch C.int32_t }
 	if C.call_version(l.process, &v.major, &v.minor, &v.patch) == 0 {
@@ -132,7 +132,7 @@ func (l *Library) Info() Info {
 // Has reports whether the library has a symbol that the binding uses.
 func (l *Library) Has(symbol string) bool { return !slices.Contains(l.info.Missing, symbol) }
 
-// Close gives the reference of Open back. It fails with ErrBusy while a context is open. A second Close does nothing.
+// Close gives back the reference of Open. While a context is open, the error is ErrBusy. A second Close does nothing.
 func (l *Library) Close() error {
 	opening.Lock()
 	defer opening.Unlock()
@@ -147,7 +147,7 @@ func (l *Library) Close() error {
 	var left C.uint64_t
 	code := C.call_finalize_reference(l.process, &left)
 	if code == C.CALL_NO_SYMBOL {
-		// an old release: it has only aclFinalize, which would end AscendCL for the engine as well
+		// An old release has only aclFinalize, which would end AscendCL for the engine as well.
 		code = 0
 	}
 	err := l.answer(l.process, code, "aclFinalizeReference", "")
@@ -157,7 +157,7 @@ func (l *Library) Close() error {
 	return err
 }
 
-// call makes one call that needs no context.
+// call makes a call that needs no context.
 func (l *Library) call(symbol string, f func(*C.struct_call) C.int, format string, args ...any) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

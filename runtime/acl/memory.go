@@ -16,7 +16,7 @@ import (
 type Place int
 
 const (
-	// OnDevice is the device's own memory: its addresses are meaningless to ordinary code.
+	// OnDevice is the device's own memory, whose addresses are meaningless to ordinary code.
 	OnDevice Place = iota + 1
 	// OnHost is pinned host memory, which the device can reach.
 	OnHost
@@ -44,8 +44,9 @@ const (
 	NormalOnly Policy = C.ACL_NORMAL_ONLY
 )
 
-// Memory is one range of memory that the device can reach. It belongs to the context in which it was made, and stays
-// until Close. Close does not wait for work that uses it: the caller must have its completion.
+// Memory is a range of memory that the device can reach. A Memory belongs to the context in which it was made, and
+// stays until Close. Close does not wait for work that uses the memory: the caller must first have the completion of
+// that work (M4).
 type Memory struct {
 	ctx     *Context
 	place   Place
@@ -56,7 +57,7 @@ type Memory struct {
 	closed  atomic.Bool
 }
 
-// AllocDevice allocates size bytes on the device, at a multiple of 64. Their content is undefined. It may fail with
+// AllocDevice allocates size bytes on the device, at a multiple of 64. Their content is undefined. The error may be
 // OutOfMemory. The caller closes the memory.
 func (t *Thread) AllocDevice(size uint64, p Policy) (*Memory, error) {
 	if size == 0 {
@@ -79,8 +80,8 @@ func freeDevice(t *Thread, m *Memory) error {
 	return err
 }
 
-// AllocHost allocates size bytes of pinned host memory, at a multiple of 64. Their content is undefined. It may fail
-// with OutOfMemory. The caller closes the memory.
+// AllocHost allocates size bytes of pinned host memory, at a multiple of 64. Their content is undefined. The error may
+// be OutOfMemory. The caller closes the memory.
 func (t *Thread) AllocHost(size uint64) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an allocation of 0 bytes", ErrInvalid)
@@ -102,8 +103,9 @@ func freeHost(t *Thread, m *Memory) error {
 	return err
 }
 
-// Lent describes memory of another owner, such as the engine's tensors on the device. If the library can tell, it is
-// checked to be in the given place and within one allocation. Closing it frees nothing.
+// Lent describes memory of another owner, such as the engine's tensors on the device. If the library has the functions
+// for this, Lent checks that the memory is in the given place and within a single allocation. Closing the Memory frees
+// nothing.
 func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
 	if address == 0 || size == 0 || uint64(address)+size < uint64(address) {
 		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x", ErrInvalid, size, address)
@@ -138,8 +140,8 @@ func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
 	return m, nil
 }
 
-// Close frees the memory at once: no work may be using it. It stays open if the library refuses. A second Close does
-// nothing.
+// Close frees the memory at once: no work may be using it. If the library refuses, the memory stays open. A second
+// Close does nothing.
 func (m *Memory) Close(t *Thread) error {
 	if err := t.owns(m.ctx, "memory"); err != nil {
 		return err
@@ -160,8 +162,8 @@ func (m *Memory) Place() Place { return m.place }
 // Address returns the address of the first byte: on the device, or in this process.
 func (m *Memory) Address() uintptr { return uintptr(m.address) }
 
-// Mapped returns the address on the device of registered host memory, or zero for other memory. It is of use to kernels
-// and not for copies.
+// Mapped returns the address on the device of registered host memory, or zero for other memory. Kernels on the device
+// use that address; copies do not.
 func (m *Memory) Mapped() uintptr { return uintptr(m.mapped) }
 
 // Size returns the size in bytes.
@@ -185,7 +187,7 @@ type Range struct {
 // All returns the whole memory as a range.
 func (m *Memory) All() Range { return Range{Memory: m, Size: m.size} }
 
-// Range returns size bytes of the memory from offset on. It is checked when it is used.
+// Range returns size bytes of the memory from offset on. The methods that use a Range check the bounds.
 func (m *Memory) Range(offset, size uint64) Range {
 	return Range{Memory: m, Offset: offset, Size: size}
 }
@@ -212,7 +214,7 @@ func (r Range) start() C.acl_address { return r.Memory.address + C.acl_address(r
 // MemInfo holds how much memory the context's device has, in bytes.
 type MemInfo struct{ Free, Total uint64 }
 
-// MemInfo returns the size of the device's memory: HBM, or what the chip has in its place.
+// MemInfo returns the size of the device's memory: HBM, or DDR on chips without HBM.
 func (t *Thread) MemInfo() (MemInfo, error) {
 	for _, attribute := range []C.int{C.ACL_MEM_HBM, C.ACL_MEM_DDR} {
 		var available, total C.size_t

@@ -9,7 +9,7 @@ import "github.com/kvferry/kvferry/runtime/sharedlib"
 // A Library is AscendCL, loaded and initialized.
 type Library struct{}
 
-// Open fails: this program was built without cgo, or for a system without CANN.
+// Open returns a *LoadError: this program was built without cgo, or for a system without CANN.
 func Open(o Options) (*Library, error) {
 	e := &LoadError{}
 	for _, name := range o.candidates() {

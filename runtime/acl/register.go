@@ -14,11 +14,11 @@ import (
 // registerAlign is the required alignment of host memory to be registered, in bytes.
 const registerAlign = 4096
 
-// RegisterHost pins existing host memory and opens it to the device. It must be a mapping of its own, as mmap makes it,
-// at a multiple of 4096, and must stay mapped until Close: memory of Go's heap can neither be pinned nor outlive its
-// slice. Kernels up to 5.10 refuse it; AllocHost works on all.
+// RegisterHost pins existing host memory and opens it to the device. The memory must be a separate mapping, made by
+// mmap, at a multiple of 4096, and must stay mapped until Close: memory of Go's heap can neither be pinned nor outlive
+// its slice. Kernels up to 5.10 refuse to register host memory; AllocHost works on all kernels.
 //
-// For memory that is registered already it fails with Bug, on old libraries with Unsupported.
+// For memory that is registered already the error is Bug, and on old libraries Unsupported.
 func (t *Thread) RegisterHost(mapping []byte) (*Memory, error) {
 	start := unsafe.Pointer(unsafe.SliceData(mapping))
 	if len(mapping) == 0 || uintptr(start)%registerAlign != 0 {
@@ -26,7 +26,7 @@ func (t *Thread) RegisterHost(mapping []byte) (*Memory, error) {
 			start, registerAlign)
 	}
 	if !t.lib.Has("aclrtHostUnregister") {
-		// without it the registration could not be ended
+		// Without that function the registration could not be ended.
 		return nil, &MissingError{Symbol: "aclrtHostUnregister", Library: t.lib.info.Library}
 	}
 	m := &Memory{ctx: t.ctx, place: OnHost, address: C.acl_address(uintptr(start)), size: uint64(len(mapping)),

@@ -12,7 +12,7 @@ const LibraryVariable = "KVFERRY_ASCENDCL"
 
 // Options say which library to load.
 type Options struct {
-	// Library is the file to load, or a bare name for the loader's own search; nothing else is tried then. Empty: the
+	// Library is the file to load, or a bare name for the loader's search; then nothing else is tried. Empty: the
 	// variable KVFERRY_ASCENDCL; if that is empty too, libascendcl.so and libacl_rt.so, first by the loader's search and
 	// then in the toolkit that ASCEND_HOME_PATH names.
 	Library string

@@ -22,14 +22,14 @@ type StreamOptions struct {
 	CompletionsMax int
 }
 
-// A Stream is a queue of work for the device, done in order. Its methods are for the thread of its context. Work is
-// settled, and its memory free to use, only when a completion or a synchronization says so.
+// A Stream is a queue of work for the device, done in order. The methods are for the thread of the stream's context.
+// Work is settled, and the memory free to use, only when a completion or a synchronization says so (M4).
 type Stream struct {
 	ctx    *Context
 	handle C.acl_handle
 
 	aborted atomic.Bool // set before the library is called: from then on no completion counts as success
-	closing atomic.Bool // Close has begun; it may have to be called again
+	closing atomic.Bool // Close has begun; the caller may have to repeat Close
 
 	completionsMax int
 	outstanding    atomic.Int64
@@ -38,10 +38,10 @@ type Stream struct {
 	closed         bool
 }
 
-// NewStream makes a stream. The caller closes it.
+// NewStream makes a stream, which the caller closes.
 //
-// Its flags ask for fast launches only. The flag for fast synchronization is not set, because it makes a thread that
-// waits for the stream query without pause, on a whole core.
+// The flags ask for fast launches only. The flag for fast synchronization is not set, because with that flag a thread
+// that waits for the stream queries without pause, on a whole core.
 func (t *Thread) NewStream(o StreamOptions) (*Stream, error) {
 	if o.CompletionsMax == 0 {
 		o.CompletionsMax = 1024
@@ -70,13 +70,13 @@ func (t *Thread) NewStream(o StreamOptions) (*Stream, error) {
 	return s, nil
 }
 
-// Handle returns the library's own handle, an aclrtStream, for other libraries of CANN. It may be used inside Do and
-// Apart of the stream's context, until Close; call Usable before each use.
+// Handle returns the library's own handle, an aclrtStream, for other libraries of CANN. The handle may be used inside
+// Context.Do and Context.Apart of the stream's context, until Close. Call Stream.Usable before each use.
 func (s *Stream) Handle() uintptr { return uintptr(s.handle) }
 
-// Usable returns nil while the stream accepts work from the thread: it belongs to the thread's context, is open, and
-// was not aborted. Package acl checks this by itself; callers that put work of another library into the stream must
-// call it.
+// Usable returns nil while the stream accepts work from the thread: the stream belongs to the thread's context, is
+// open, and was not aborted. Package acl checks this itself; callers that put work of another library into the stream
+// must check, too.
 func (s *Stream) Usable(at Current) error {
 	if s.ctx != at.context() {
 		return fmt.Errorf("%w: the stream", ErrForeign)
@@ -91,7 +91,7 @@ func (s *Stream) Usable(at Current) error {
 }
 
 // Synchronize blocks the context's thread until all work in the stream has ended. After timeout, which is at least a
-// millisecond, it fails with Timeout: the work goes on, and nothing is settled.
+// millisecond, the error is Timeout: the work goes on, and nothing is settled.
 func (s *Stream) Synchronize(t *Thread, timeout time.Duration) error {
 	if err := s.Usable(t); err != nil {
 		return err
@@ -116,7 +116,8 @@ func (s *Stream) Failure(t *Thread) error {
 	return s.failure(t)
 }
 
-// failure queries in the way that the library offers. The waiter uses it too, on its own thread.
+// failure asks the library for the stream's error, by a query or, on old libraries, by a short synchronization. The
+// waiter calls failure too, on the waiter's thread.
 func (s *Stream) failure(t *Thread) error {
 	var status C.int
 	err := t.answer(C.call_query_stream(t.call, s.handle, &status), "aclrtStreamQuery", "stream=%#x", s.handle)
@@ -147,9 +148,9 @@ func (s *Stream) Abort(t *Thread) error {
 	return t.answer(C.call_abort_stream(t.call, s.handle), "aclrtStreamAbort", "stream=%#x", s.handle)
 }
 
-// Close destroys the stream. It fails with ErrBusy while completions are outstanding, and with Timeout if other work is
-// not over after the context's CloseTimeout: then Abort it first. It may be called again after any failure. After an
-// abort, or if the stream has failed, it does not wait for work.
+// Close destroys the stream. While completions are outstanding, the error is ErrBusy. If further work is not over after
+// the context's CloseTimeout, the error is Timeout: then call Abort first. Close may be called again after any failure.
+// After an abort, or if the stream has failed, Close does not wait for work.
 func (s *Stream) Close(t *Thread) error {
 	if err := t.owns(s.ctx, "stream"); err != nil {
 		return err
@@ -184,7 +185,8 @@ func (s *Stream) Close(t *Thread) error {
 	return nil
 }
 
-// destroyStream uses the form that does not wait for work that may never end, if the library has it.
+// destroyStream destroys the stream. With force it uses the function that does not wait for work which may never end,
+// if the library has that function.
 func (t *Thread) destroyStream(s *Stream, force bool) error {
 	if force {
 		err := t.answer(C.call_destroy_stream_force(t.call, s.handle), "aclrtDestroyStreamForce", "stream=%#x", s.handle)

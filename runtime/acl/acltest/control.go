@@ -36,7 +36,7 @@ import (
 // An NPU is the software NPU of this process.
 type NPU struct{ control, abi, setDevice unsafe.Pointer }
 
-// Find opens the library that the binding opens too; both get the same one.
+// Find opens the software NPU at path. The loader returns the same library to the binding, so both share one state.
 func Find(path string) (*NPU, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -96,6 +96,6 @@ func (n *NPU) ABI(name string) (uint64, bool) {
 	return uint64(value), ok
 }
 
-// Blunder makes a call on the calling thread that fails, as another library might, and leaves AscendCL's text about it
-// unread. It returns the code.
+// Blunder makes a call that fails on the calling thread, as a library above AscendCL might, and leaves AscendCL's error
+// text unread. It returns the code.
 func (n *NPU) Blunder() int { return int(C.set_device(n.setDevice, -1)) }
