@@ -24,18 +24,18 @@ const Name = "hccl"
 
 // Config configures the plane of one NPU. A field whose comment names no default must be set.
 type Config struct {
-	// Context is the device context of the pool's memory and of the plane's streams. The caller owns it and closes it
-	// after the plane.
+	// Context is the device context of the pool's memory and of the plane's streams. The caller owns the context and
+	// closes it after the plane.
 	Context *acl.Context
 	// Library is HCCL, and SoC the chip that acl.Info names. The caller owns the library as well.
 	Library *comm.Library
 	SoC     string
 	// Rank describes this NPU in rank tables.
 	Rank comm.Rank
-	// RootInfo makes the ends meet by root info instead of a rank table. Only older libraries need it, and both ends must
-	// have the same setting.
+	// RootInfo makes the ends meet by root info instead of a rank table. Set this field only for older libraries, and at
+	// both ends alike.
 	RootInfo bool
-	// TrafficClass and ServiceLevel mark RoCE packets; nil leaves them to HCCL.
+	// TrafficClass and ServiceLevel mark RoCE packets; nil leaves the marks to HCCL.
 	TrafficClass, ServiceLevel *uint32
 
 	// Host is where the channel listens and the host that peers dial; 127.0.0.1 if empty. Port zero lets the system
@@ -45,26 +45,28 @@ type Config struct {
 
 	// TransferTimeout is the longest time that a batch may take. Default: a little longer than NICs retry, at least 3 s.
 	TransferTimeout time.Duration
-	// CancelGrace is how long a batch of a canceled transfer is awaited before its communicator is given up; default 200
-	// ms.
+	// CancelGrace is how long the plane waits for a batch of a canceled transfer before the communicator is fenced;
+	// default 200 ms.
 	CancelGrace time.Duration
 	// PrepareTimeout bounds each of the three phases in which the ends of a communicator meet, in whole seconds; default
 	// 10 s.
 	PrepareTimeout time.Duration
-	// DestroyTimeout bounds one attempt to destroy a busy communicator; default 5 s. There are twenty attempts.
+	// DestroyTimeout bounds each of the twenty attempts to destroy a busy communicator; default 5 s.
 	DestroyTimeout time.Duration
 	// RebuildTries is how many communicators in a row may fail before a link is lost; default 3.
 	RebuildTries int
-	// Window is how many batches of a link are in flight; default 2. A batch has at most Descriptors descriptors (default:
-	// as many as the library accepts), and at most BatchBytes bytes (256 MiB) if it has more than one.
+	// Window is how many batches of a link are in flight; default 2. A batch has at most Config.Descriptors descriptors
+	// (default: as many as the library accepts). A batch with more than a single descriptor has at most BatchBytes bytes
+	// (default 256 MiB).
 	Window      int
 	Descriptors int
 	BatchBytes  uint64
 	// Links bounds the peers in each direction; default: the node's bound, at most 64.
 	Links int
 
-	// Filled, if set, is called for every read, on the context's thread, right after the read was put into a stream: it
-	// orders other streams that use the memory behind the read. Its error fails the batch. It must not keep the list.
+	// Filled, if set, is called for every read, on the context's thread, right after the read was put into a stream. The
+	// callback records an event, so that streams that use the memory afterwards can wait for the read. An error fails the
+	// batch. The callback must not keep the list.
 	Filled func(t *acl.Thread, s *acl.Stream, memory []plane.Region) error
 }
 
@@ -113,7 +115,7 @@ func (c Config) withDefaults(bounds plane.Bounds) (Config, error) {
 	}
 	c.BatchBytes = cmp.Or(c.BatchBytes, 256<<20)
 	c.Host = cmp.Or(c.Host, "127.0.0.1")
-	// A rank that no rank table can hold is refused here, and not only when the first peer connects.
+	// Refuse a rank that no rank table can hold now, and not only when the first peer connects.
 	other := comm.Rank{Server: c.Rank.Server, Device: c.Rank.Device + 1, Address: c.Rank.Address, Port: c.Rank.Port + 1,
 		Pod: c.Rank.Pod}
 	if _, _, _, err := comm.Table(c.Rank, other); err != nil {
@@ -134,7 +136,7 @@ func (c *Config) transferTimeout() time.Duration {
 	return max(transferAtLeast, r+r/4)
 }
 
-// Open is a plane.Opener. It registers the pool's memory and starts to listen.
+// Open is a plane.Opener: a function that registers the pool's memory and starts to listen.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 	p, err := Open(ctx, c, env)
 	if err != nil {

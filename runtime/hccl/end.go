@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// A pair holds what both ends of a link need to make its communicators.
+// A pair holds the parameters from which both ends of a link make the communicators of all epochs.
 type pair struct {
 	session [16]byte
 	table   []byte // the rank table
@@ -20,19 +20,19 @@ type pair struct {
 	hccs    bool
 }
 
-// name returns the name of an epoch's communicator. It is unique because the session is random and no epoch number is
-// used twice.
+// name returns the name of an epoch's communicator. The name is unique because the session is random and no epoch
+// number is used twice.
 func (p *pair) name(epoch uint64) string { return fmt.Sprintf("kvf-%x-%d", p.session, epoch) }
 
-// An end is our end of one communicator. An initiator's end has the stream of its batches.
+// An end is this node's end of a communicator. The initiator's end also has the stream of the batches.
 type end struct {
 	comm   *comm.Comm
 	stream *acl.Stream
 	hccs   bool
 }
 
-// makeEnd makes our end, binds the pool's memory and meets the peer. It blocks for up to three times PrepareTimeout. If
-// it fails, gone says that nothing is left of the end.
+// makeEnd makes this node's end of a communicator, binds the pool's memory and meets the peer. The call blocks for up
+// to three times PrepareTimeout. After an error, destroyed reports whether the end was destroyed again.
 func (p *Plane) makeEnd(pair *pair, epoch uint64, root []byte, withStream bool) (e *end, gone bool, err error) {
 	o := comm.CommOptions{
 		Name: pair.name(epoch), Rank: pair.rank, Table: pair.table,
@@ -67,11 +67,11 @@ func (p *Plane) makeEnd(pair *pair, epoch uint64, root []byte, withStream bool) 
 	return nil, failed == nil, errors.Join(err, failed)
 }
 
-// busyTries is how often the destruction of a busy communicator is attempted; one attempt takes seconds.
+// busyTries is the number of attempts to destroy a busy communicator, each of which takes seconds.
 const busyTries = 20
 
-// destroy destroys our end of the communicator. If it returns nil, the end is proven gone. stuck is called once if the
-// proof takes long or will not come.
+// destroy destroys this node's end of the communicator. A nil error is the proof that the end is gone. If the proof
+// takes long or will not come, onStuck is called once.
 func (p *Plane) destroy(e *end, stuck func()) (err error) {
 	for try := range busyTries {
 		err = p.ctx.Apart(func(guest *acl.Guest) error { return e.comm.Close(guest) })
@@ -89,14 +89,14 @@ func (p *Plane) destroy(e *end, stuck func()) (err error) {
 	return err
 }
 
-// The attempts to abort a stream: together they take a little more than a second.
+// The attempts to abort a stream, which take a little more than a second in total.
 const (
 	abortTries = 8
-	abortPause = 10 * time.Millisecond // the first pause; each is twice the one before
+	abortPause = 10 * time.Millisecond // the first pause; each later pause is twice as long
 )
 
-// abort aborts an initiator's stream. It returns the time when it did, or zero if the library cannot. Without an abort
-// a batch that hangs keeps its communicator forever.
+// abort aborts an initiator's stream and returns the time of the abort, or zero if the library cannot abort. Without an
+// abort a batch that hangs keeps the communicator forever.
 func (p *Plane) abort(e *end) time.Time {
 	for try := range abortTries {
 		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
@@ -114,8 +114,8 @@ func (p *Plane) abort(e *end) time.Time {
 	return time.Time{}
 }
 
-// tearDown ends every access by an initiator's end and blocks until that is proven. It returns false if there will be
-// no proof. quiet says that no batch was in flight.
+// tearDown ends every access by an initiator's end and blocks until there is proof (M4). The result is false if there
+// will be no proof. idle says that no batch was in flight.
 func (p *Plane) tearDown(e *end, quiet bool, stuck func()) bool {
 	var aborted time.Time
 	if !quiet {
@@ -129,7 +129,7 @@ func (p *Plane) tearDown(e *end, quiet bool, stuck func()) bool {
 	switch {
 	case quiet: // nothing was in flight, and nothing will be
 	case err == nil && e.hccs && aborted.IsZero() && !ended:
-		return false // the copies belong to our stream: they may still run without the communicator
+		return false // the copies belong to the stream and may still run without the communicator
 	case err == nil:
 		pass(afterDestroy(e.hccs))
 	case !aborted.IsZero():
@@ -140,8 +140,8 @@ func (p *Plane) tearDown(e *end, quiet bool, stuck func()) bool {
 	return true
 }
 
-// dropStream closes the stream and reports whether it is gone, and with it all of its work. If the stream could not be
-// aborted, its work ends by itself now that the communicator is gone.
+// dropStream closes the stream and reports whether the stream and all its work are gone. If the stream could not be
+// aborted, the work ends by itself now that the communicator is destroyed.
 func (p *Plane) dropStream(e *end) (gone bool) {
 	deadline := time.Now().Add(p.cfg.TransferTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -157,7 +157,7 @@ func (p *Plane) dropStream(e *end) (gone bool) {
 	}
 }
 
-// pass waits for time that hardware is given; no context may cut it short.
+// pass waits until hardware has had time to finish. There is no context, because nothing may shorten this wait (M4).
 func pass(d time.Duration) {
 	if d > 0 {
 		<-time.After(d)

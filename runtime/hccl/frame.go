@@ -19,8 +19,8 @@ const magic uint32 = 0x4b564803
 // A kind says what a frame is.
 type kind uint8
 
-// Kinds of frames. The first frame is a hello, the second a welcome. The others are about epochs: the initiator sends
-// offer and gone, the target accept, and both send fenced.
+// Kinds of frames. The first frame is a hello, the second a welcome. The remaining kinds are about epochs: the
+// initiator sends offer and gone, the target accept, and both send fenced.
 const (
 	kindHello kind = iota + 1
 	kindWelcome
@@ -57,14 +57,14 @@ type hello struct {
 	regions  uint8 // number of regions that the initiator binds to each communicator
 }
 
-// welcome answers a hello. If its code is not OK, the other fields must be ignored.
+// welcome answers a hello. If the code is not OK, readers must ignore the remaining fields.
 type welcome struct {
 	code    effects.Code
 	from    effects.Incarnation
 	boot    [16]byte
 	link    comm.Link // what carries the bytes, as the target sees it
 	rank    comm.Rank
-	serves  []plane.ServedPool // one pool or two
+	serves  []plane.ServedPool // a pool, or two
 	regions uint8              // number of regions that the target binds to each communicator
 	proof   [16]byte           // that the target has the token and received this hello
 }
@@ -74,8 +74,8 @@ type accept struct {
 	epoch   uint64
 	code    effects.Code
 	revoked []effects.GrantID // grants of the initiator that were revoked
-	more    bool              // there are others: all grants given before this answer count as revoked
-	root    []byte            // root info, if the target is rank 0 and the ends use it
+	more    bool              // not all fit into revoked: all grants made before this answer count as revoked
+	root    []byte            // root info, if the target is rank 0 and the ends use root info
 }
 
 func appendRank(b []byte, r comm.Rank) []byte {
@@ -177,7 +177,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 	return append(append(b, w.regions), w.proof[:]...)
 }
 
-// parseServed parses one pool of a welcome; a pool without pages is absent.
+// parseServed parses a pool of a welcome; a pool without pages is absent.
 func parseServed(b []byte) (s plane.ServedPool, err error) {
 	s.Buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]),
 		PageBytes: binary.LittleEndian.Uint64(b[20:])}

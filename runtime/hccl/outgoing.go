@@ -27,7 +27,7 @@ type outgoing struct {
 	pair  pair
 
 	// Fields of the link's goroutine.
-	root  []byte // root info of the newest epoch, if the ends use it
+	root  []byte // root info of the newest epoch, if the ends use root info
 	end   *end   // of the epoch that is up
 	descs []comm.Desc
 }
@@ -70,8 +70,8 @@ func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
 	return nil
 }
 
-// linkTo returns which kind of link carries the bytes between this NPU and a peer's. With root info HCCL itself detects
-// whether both ends are on one host, whatever their ranks call the host; then sameHost decides.
+// linkTo returns the kind of link that carries the bytes between this NPU and the peer's NPU. With root info HCCL
+// itself detects whether both ends are on one host, whatever their ranks call the host; then sameHost decides.
 func (p *Plane) linkTo(rank comm.Rank, sameHost bool) comm.Link {
 	mine := p.cfg.Rank
 	if p.cfg.RootInfo {
@@ -83,8 +83,8 @@ func (p *Plane) linkTo(rank comm.Rank, sameHost bool) comm.Link {
 	return comm.LinkOf(p.cfg.SoC, mine, rank, p.lib.Info().IntraRoCE)
 }
 
-// lookEvery is how often a communicator is asked, while no batch completes, for a failure that its stream does not
-// report.
+// lookEvery is the interval at which a link asks HCCL, while no batch completes, for a failure of the communicator that
+// the stream does not report.
 const lookEvery = 250 * time.Millisecond
 
 // Pause implements epochs.Hands.

@@ -19,7 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Plane is the data plane of one NPU. It implements plane.Plane.
+// A Plane is the data plane of an NPU, and implements plane.Plane.
 type Plane struct {
 	cfg      Config
 	env      plane.Env
@@ -90,7 +90,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	return p, nil
 }
 
-// register makes the pool's memory known to HCCL. A peer can reach it only once a communicator binds it.
+// register makes the pool's memory known to HCCL. A peer can reach the memory only once a communicator has bound it.
 func (p *Plane) register() error {
 	err := p.ctx.Apart(func(guest *acl.Guest) error {
 		for _, r := range p.pool.Regions() {
@@ -112,7 +112,7 @@ func (p *Plane) register() error {
 	return nil
 }
 
-// deregister removes the memory from the NIC. After an error it is still registered.
+// deregister removes the memory from the NIC. After an error the memory is still registered.
 func (p *Plane) deregister() error {
 	return p.ctx.Apart(func(guest *acl.Guest) (err error) {
 		for _, r := range p.regions {
@@ -128,8 +128,8 @@ func (p *Plane) Name() string { return Name }
 // Blob implements plane.Plane.
 func (p *Plane) Blob() []byte { return p.blob }
 
-// Residual bounds how long hardware may still touch a page after its transfer was given up. A node waits this long for
-// peers that give no proof.
+// Residual returns the bound of the time for which hardware may still touch a page after the transfer was given up
+// (M4). A node waits this long for peers that give no proof.
 func (p *Plane) Residual() time.Duration { return p.cfg.residual(false) }
 
 // Import implements plane.Plane.
@@ -148,7 +148,7 @@ func (p *Plane) Cancel(corr effects.Corr) { p.links.Cancel(corr) }
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
 // filesOfLink makes links, and as many connections in their handshake, take a quarter of the files that the process may
-// open, as on the other planes.
+// open, as on every plane.
 const filesOfLink = 8
 
 // listRevoked returns the grants of a peer that were revoked.
@@ -159,8 +159,9 @@ func (p *Plane) listRevoked(peer effects.Incarnation) (ids []effects.GrantID, mo
 	return list(peer)
 }
 
-// Close implements plane.Plane. It blocks until every access to the pool, by this node and by peers, is proven to be
-// over, and then removes the memory from the NIC. After an error the memory must stay: something may still access it.
+// Close implements plane.Plane. Close blocks until there is proof that every access to the pool, by this node and by
+// peers, is over, and then removes the memory from the NIC. After an error the memory must stay, because hardware may
+// still access it (M4).
 func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
 		p.cancel()

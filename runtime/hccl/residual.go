@@ -6,13 +6,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// How long hardware may still touch memory after its stream was aborted: the bound R on which leases and quarantine
-// rest (M4). It is derived only here.
+// The parts of R: how long hardware may still touch memory after the stream was aborted. Leases and quarantine rest on
+// R (M4). R is derived only here.
 const (
-	// hccsDrain covers the copy between devices that an abort interrupts. The vendor gives no bound; its own transfer
-	// library waits this long (docs/ascend.md).
+	// hccsDrain covers the copy between devices that an abort interrupts. The vendor gives no bound; the vendor's
+	// transfer library waits this long (docs/ascend.md).
 	hccsDrain = 100 * time.Millisecond
-	// retryUnit is the unit of HCCL_RDMA_TIMEOUT: one try lasts retryUnit × 2^n.
+	// retryUnit is the unit of HCCL_RDMA_TIMEOUT: a try lasts retryUnit × 2^n.
 	retryUnit = 4096 * time.Nanosecond
 	// residualMargin is added to what the NIC's own retries may take.
 	residualMargin = 100 * time.Millisecond
@@ -32,7 +32,8 @@ func residual(hccs bool, timeout, retries int) time.Duration {
 	return retryUnit<<timeout*time.Duration(retries+1) + residualMargin
 }
 
-// Residual returns R for a kind of link with the library as it was loaded, for reports. An open plane has its own.
+// Residual returns R for a kind of link with the library as it was loaded, for reports. An open plane has the method
+// Plane.Residual.
 func Residual(l comm.Link, i comm.Info) time.Duration {
 	return residual(l == comm.HCCS, i.RDMATimeout.Value, i.RDMARetries.Value)
 }

@@ -7,7 +7,7 @@ import "fmt"
 // Stats counts what a plane has done since it was opened.
 type Stats struct {
 	Links, Incoming             int    // now: links that this node and that peers opened
-	Formed, Fenced              uint64 // communicators made as initiator, and those fenced before their link ended
+	Formed, Fenced              uint64 // communicators made as initiator, and fenced before their link ended
 	Expelled                    uint64 // communicators of peers that were fenced to revoke a grant
 	Batches, Descriptors, Bytes uint64 // that were submitted
 }

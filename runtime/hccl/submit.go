@@ -33,7 +33,7 @@ func (o *outgoing) Say(s communicator.Say) {
 	o.SendFrame(frame)
 }
 
-// rootInfo makes root info if the ends use it and this end is the one that makes it.
+// rootInfo makes root info if the ends use root info and this end is rank 0; otherwise root is nil.
 func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
 	if !p.cfg.RootInfo || pair.rank != 0 {
 		return nil, nil
@@ -45,7 +45,7 @@ func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
 	return root, err
 }
 
-// Form implements epochs.Hands: it makes and prepares the communicator of an epoch.
+// Form implements epochs.Hands. Another goroutine makes and prepares the communicator of the epoch.
 func (o *outgoing) Form(epoch uint64) {
 	p, root := o.plane, o.root
 	p.wg.Go(func() {
@@ -76,8 +76,8 @@ func formingCode(err error) effects.Code {
 	return effects.Faulted
 }
 
-// Submit implements epochs.Hands: it puts a batch into the stream. The clock is read right before that, on the same
-// thread, so that no batch starts after NotAfter.
+// Submit implements epochs.Hands. The clock is read right before the batch is put into the stream, on the same thread,
+// so that no batch starts after NotAfter (M4).
 func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
 	epoch, how := o.Epoch(), communicator.Broken
 	o.descs = o.descs[:0]
@@ -140,8 +140,8 @@ func (o *outgoing) callFilled(t *acl.Thread, s *acl.Stream, read bool) error {
 	return o.plane.cfg.Filled(t, s, memory)
 }
 
-// TearDown implements epochs.Hands: it ends every access of an epoch to any memory, and reports to the machine when
-// that is proven or that it cannot be.
+// TearDown implements epochs.Hands. Another goroutine ends every access of the epoch to any memory, and reports to the
+// machine when there is proof (M4), or that there will be none.
 func (o *outgoing) TearDown(d communicator.TearDown) {
 	p, e := o.plane, o.end
 	o.end = nil

@@ -2,15 +2,15 @@
 
 package hccl
 
-// A targetEnd is the target's end of one communicator, with the goroutine that makes it and, when the target's machine
-// says so, destroys it.
+// A targetEnd is the target's end of a communicator, with the goroutine that makes the end and, when the target's
+// machine decides so, destroys the end.
 type targetEnd struct {
 	in     *incoming
-	number uint64        // of its epoch
+	number uint64        // of the end's epoch
 	leave  chan struct{} // closed when the end is to be destroyed
 }
 
-// run makes the end, keeps it until leave is closed, and destroys it.
+// run makes the end, waits until closeRequested is closed, and destroys the end.
 func (l *targetEnd) run(root []byte) {
 	p := l.in.plane
 	e, gone, err := p.makeEnd(&l.in.pair, l.number, root, false)

@@ -23,13 +23,14 @@ const (
 	pauseMax = 50 * time.Millisecond
 )
 
-// Close unbinds all regions and destroys this end. It may block for long: call it in Apart. If batches may be
-// outstanding, abort the stream first.
+// Close unbinds all regions and destroys this end. The call may block for long, so make it in acl.Context.Apart. If
+// batches may be outstanding, abort the stream first.
 //
-// If it returns nil, the communicator is proven to be gone: its queue pair is, and its last requests are in the network
-// for milliseconds. ErrLost: destroying it failed and is not attempted again; the regions are unbound, and the
-// communicator counts as closed. Any other error: it was not destroyed, for example ErrBusy if it was busy for all of
-// CloseTimeout; call Close again and keep the regions. A Close after the last one returns the same result.
+// A nil error proves that the communicator is gone (M4): the queue pair was destroyed, and the last requests are in the
+// network for milliseconds. ErrLost means that the library failed to destroy the communicator; there is no further
+// attempt, the regions are unbound, and the communicator counts as closed. After every other error the communicator
+// still exists, for example after ErrBusy if the communicator was busy for all of CloseTimeout; then call Close again
+// and keep the regions. A Close after nil or ErrLost returns the same result.
 func (c *Comm) Close(at acl.Current) error {
 	if err := c.usable(at); err != nil {
 		return err
@@ -37,7 +38,7 @@ func (c *Comm) Close(at acl.Current) error {
 	if err := c.enter(c.closable); err != nil {
 		return err
 	}
-	switch c.state { // no other goroutine changes it meanwhile
+	switch c.state { // no second goroutine changes the state meanwhile
 	case gone:
 		c.leave(gone)
 		return nil
@@ -60,7 +61,7 @@ func (c *Comm) Close(at acl.Current) error {
 	default:
 		c.leave(lost)
 	}
-	// only now, because batches in flight may have used the memory until here, bound or not
+	// Only now, because batches in flight may have used the memory until here, bound or not.
 	for _, r := range c.held {
 		r.release()
 	}
@@ -79,7 +80,8 @@ func (c *Comm) closable() error {
 	return nil
 }
 
-// destroy tries once, and again only while the library reports that it did nothing because work is in flight.
+// destroy calls the library once, and repeats the call only while the library reports that nothing was done because
+// work is in flight.
 func (c *Comm) destroy(at acl.Current) error {
 	deadline := time.Now().Add(c.closeTimeout)
 	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {

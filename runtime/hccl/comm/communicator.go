@@ -20,11 +20,12 @@ import (
 
 // CommOptions describes a communicator of two ranks.
 type CommOptions struct {
-	Name string // 1 to 127 bytes, the same at both ends, and never used before: the ends find each other by it
+	Name string // 1 to 127 bytes, the same at both ends, never used before: the ends meet by name
 	Rank uint32 // of this end: 0 or 1
 
-	// Exactly one of the two describes the ends. Table is the rank table (see Table). RootInfo is the result of
-	// Library.RootInfo at rank 0, which sends it to rank 1; only libraries of the older sequence use it.
+	// Set either Table or RootInfo. CommOptions.Table is a rank table, made by the function Table. RootInfo is the result
+	// of Library.RootInfo at rank 0, which sends these bytes to rank 1; only libraries of the older sequence use root
+	// info.
 	Table    []byte
 	RootInfo []byte
 
@@ -36,7 +37,7 @@ type CommOptions struct {
 	CloseTimeout time.Duration
 }
 
-// A Comm is one end of a communicator. Its methods may be called from several threads of its device.
+// A Comm is this process's end of a communicator. The methods may be called from several threads of the device.
 type Comm struct {
 	lib          *Library
 	device       acl.DeviceID
@@ -50,7 +51,7 @@ type Comm struct {
 	state  state
 	inside bool            // a call that may block for long is in progress
 	bound  []*Region       // regions that the library has bound
-	held   []*Region       // all regions that were ever bound: they cannot be closed
+	held   []*Region       // all regions that were ever bound, none of which can be closed
 	stream *acl.Stream     // of all batches
 	batch  *C.struct_batch // the descriptors of one batch
 }
@@ -62,11 +63,11 @@ const (
 	prepared              // batches may be queued
 	fenced                // something failed: only Close is allowed
 	gone                  // proven to be destroyed
-	lost                  // destroying it failed
+	lost                  // the library failed to destroy the communicator
 )
 
-// NewComm makes one end of a communicator. It may block until the other end does the same, and the process makes no
-// other communicator meanwhile: call it in Apart. The caller closes the Comm.
+// NewComm makes an end of a communicator. The call may block until the peer does the same, and the process makes no
+// further communicator meanwhile, so call NewComm in acl.Context.Apart. The caller closes the Comm.
 func (l *Library) NewComm(at acl.Current, o CommOptions) (*Comm, error) {
 	if err := at.Here(); err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (l *Library) NewComm(at acl.Current, o CommOptions) (*Comm, error) {
 		lib: l, device: at.Device(), name: o.Name, rank: o.Rank, peer: 1 - o.Rank, closeTimeout: o.CloseTimeout,
 		memory: newSequence(l.info.Sequence),
 	}
-	// counted first: from here on the device's last region cannot be closed
+	// Counted first: from here on the device's last region cannot be closed.
 	if err := l.holdComm(c.device); err != nil {
 		return nil, err
 	}
@@ -118,7 +119,8 @@ func (o *CommOptions) check(s Sequence) error {
 	return nil
 }
 
-// make calls the library, for one communicator of the process at a time.
+// make calls the library's function that makes a communicator. initMutex ensures that the process makes only one
+// communicator at a time.
 func (c *Comm) make(at acl.Current, o CommOptions) error {
 	name := C.CString(o.Name)
 	defer C.free(unsafe.Pointer(name))
@@ -152,7 +154,7 @@ func (c *Comm) usable(at acl.Current) error {
 	return nil
 }
 
-// refusal returns why the communicator accepts no more work, or nil if it does. The caller holds mu.
+// refusal returns nil if the communicator accepts work, or an error with the reason. The caller holds mu.
 func (c *Comm) refusal() error {
 	switch c.state {
 	case fenced:
@@ -167,7 +169,7 @@ func (c *Comm) refusal() error {
 	return nil
 }
 
-// enter begins a call that may block for long. No other such call runs in this communicator until leave.
+// enter begins a call that may block for long. Until leaveCall, no second call of this kind runs in this communicator.
 func (c *Comm) enter(allowed func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,9 +187,9 @@ func (c *Comm) leave(next state) {
 	c.inside, c.state = false, next
 }
 
-// AsyncError asks whether the communicator has failed in the background. It returns nil, or the *Error with the
-// library's code, after which only Close is allowed. Libraries without this function answer acl.Unsupported, which
-// means nothing.
+// AsyncError asks whether the communicator has failed in the background. The result is nil, or the *Error with the
+// library's code, after which only Close is allowed. With libraries that lack this function the error is
+// acl.Unsupported, which says nothing about the communicator.
 func (c *Comm) AsyncError(at acl.Current) error {
 	if err := c.usable(at); err != nil {
 		return err

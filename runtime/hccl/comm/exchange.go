@@ -17,14 +17,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// exchange is the older sequence: memory is registered with each communicator, the ends exchange descriptors of it,
-// and each enables access to the other's.
+// exchange is the older sequence: memory is registered with each communicator, the ends exchange descriptors of the
+// memory, and each end enables access to the peer's memory.
 type exchange struct {
 	regions   *C.struct_regions
 	exchanged bool
 	remote    int    // number of descriptors that the peer sent
-	asked     int    // how many of them access was requested for
-	enabled   []bool // whether it was granted, for each of these
+	asked     int    // for how many of these descriptors access was requested
+	enabled   []bool // whether access was granted, for each of these descriptors
 }
 
 func (x *exchange) make(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error {
@@ -51,7 +51,8 @@ func (x *exchange) fromRoot(c *Comm, at acl.Current, o CommOptions, m *C.struct_
 	return c.lib.answer(at, code, symbol, "ranks=2 name=%s rank=%d", c.name, c.rank)
 }
 
-// fromFile writes the table to a file, because these libraries accept nothing else. They read it during the call.
+// fromFile writes the table to a file, because these libraries accept nothing else. The library reads the file during
+// the call.
 func (x *exchange) fromFile(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error {
 	symbol := "HcclCommInitClusterInfoConfig"
 	if !c.lib.Has(symbol) {
@@ -105,7 +106,7 @@ func (x *exchange) prepare(c *Comm, at acl.Current, seconds, peerRegions int) er
 	for ; x.asked < x.remote; x.asked++ {
 		code := C.hccl_enable(c.lib.api, c.handle, x.regions, C.uint32_t(x.asked))
 		err := c.lib.answer(at, code, "HcclEnableMemAccess", "comm=%s index=%d", c.name, x.asked)
-		// Host memory over HCCS; the newer sequence ignores it silently.
+		// The library refuses host memory over HCCS; the newer sequence ignores host memory silently.
 		if err != nil && !errors.Is(err, acl.Unsupported) {
 			return err
 		}
@@ -115,7 +116,7 @@ func (x *exchange) prepare(c *Comm, at acl.Current, seconds, peerRegions int) er
 }
 
 // release takes back the access to the peer's memory, and then to the memory that the peer may reach. Errors of the
-// library are ignored here: destroying the communicator, which follows, ends all access or reports that it did not.
+// library are ignored here: the destruction of the communicator, which follows, ends all access or reports a failure.
 func (x *exchange) release(c *Comm, _ acl.Current) error {
 	for i, enabled := range x.enabled {
 		if enabled {
@@ -135,8 +136,8 @@ func (x *exchange) free() {
 	x.regions = nil
 }
 
-// RootInfo makes the root info of a communicator without a rank table. Rank 0 calls it on the thread that makes the
-// communicator, and sends the result to rank 1. Only libraries of the older sequence use it.
+// RootInfo makes the root info of a communicator without a rank table. Rank 0 calls this method on the thread that
+// makes the communicator, and sends the result to rank 1. Only libraries of the older sequence use root info.
 func (l *Library) RootInfo(at acl.Current) ([]byte, error) {
 	if err := at.Here(); err != nil {
 		return nil, err

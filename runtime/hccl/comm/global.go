@@ -34,7 +34,8 @@ func (global) prepare(c *Comm, at acl.Current, seconds, _ int) error {
 	return c.lib.answer(at, code, "HcclCommPrepare", "comm=%s seconds=%d", c.name, seconds)
 }
 
-// release must leave no region bound: destroying the communicator would fail and leave it half destroyed.
+// release must leave no region bound: otherwise the destruction of the communicator would fail and leave a half
+// destroyed object.
 func (global) release(c *Comm, at acl.Current) error {
 	for len(c.bound) > 0 {
 		r := c.bound[len(c.bound)-1]

@@ -20,7 +20,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
-// A Library is the loaded HCCL. Its methods may be called from any goroutine that has the arguments they need.
+// A Library is the loaded HCCL. The methods may be called from any goroutine that has the arguments.
 type Library struct {
 	api     *C.struct_hccl_api
 	info    Info
@@ -31,7 +31,8 @@ type Library struct {
 	live   map[acl.DeviceID]*live
 }
 
-// live counts the open objects of one device, because memory is registered per device. The library's lock guards it.
+// live counts the open objects of a device, because memory is registered per device. The library's lock guards the
+// counts.
 type live struct {
 	regions map[Memory]struct{}
 	comms   int
@@ -44,9 +45,9 @@ var (
 	initialising sync.Mutex
 )
 
-// Open loads HCCL. It uses the first library that opens and has the functions of one of the sequences; otherwise it
-// fails with a *LoadError that says what was tried. Call it before the process forks, and before acl.Open, which may
-// load HCCL: timeouts count only if they are set before that.
+// Open loads HCCL. Open uses the first library that can be loaded and has the functions of a sequence. If there is
+// none, the error is a *LoadError that lists the attempts. Call Open before the process forks, and before acl.Open,
+// which may load HCCL: timeouts count only if kvferry sets them earlier.
 //
 // The library itself stays loaded for good; Close frees the binding's own memory.
 func Open(o Options) (*Library, error) {
@@ -83,7 +84,7 @@ func Open(o Options) (*Library, error) {
 	return nil, missed
 }
 
-// load opens one library and finds its symbols. If it lacks those of both sequences, the Attempt says so.
+// load opens a library and finds the symbols. If symbols of both sequences are missing, the Attempt lists them.
 func load(name string, o Options) (*Library, Attempt) {
 	loaded, err := sharedlib.Open(name)
 	if err != nil {
@@ -127,7 +128,8 @@ func symbols() []symbol {
 }
 
 // choose returns the sequence for which the library has all functions: the wanted one, otherwise the newer one. If
-// there is none it returns zero and the missing functions: those that are always needed, and those of each sequence.
+// there is none, the result is zero and the missing functions: functions that are always needed, and the functions of
+// each sequence.
 func choose(want Sequence, missing []string) (s Sequence, refused []string) {
 	lacks := map[C.int][]string{}
 	for _, s := range symbols() {
@@ -175,7 +177,7 @@ func (l *Library) Has(symbol string) bool { return !slices.Contains(l.info.Missi
 // DescMax returns the largest number of descriptors that Put and Get accept.
 func (l *Library) DescMax() int { return l.descMax }
 
-// Close frees the binding's memory. It fails with ErrBusy while a region or a communicator is open. A second Close does
+// Close frees the binding's memory. While a region or a communicator is open, the error is ErrBusy. A second Close does
 // nothing.
 func (l *Library) Close() error {
 	l.mu.Lock()
@@ -206,7 +208,7 @@ func (l *Library) on(device acl.DeviceID) *live {
 	return l.live[device]
 }
 
-// answer converts the result of a call to an error; nil for success. It must run on the thread of the call.
+// answer converts the result of a call to an error; nil for success. The caller runs on the thread of the failed call.
 func (l *Library) answer(at acl.Current, code C.int, symbol, format string, args ...any) error {
 	switch code {
 	case 0:

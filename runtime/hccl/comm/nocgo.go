@@ -9,7 +9,7 @@ import "github.com/kvferry/kvferry/runtime/sharedlib"
 // A Library is the loaded HCCL.
 type Library struct{}
 
-// Open fails: this program was built without cgo, or for a system without CANN.
+// Open returns a *LoadError: this program was built without cgo, or for a system without CANN.
 func Open(o Options) (*Library, error) {
 	if err := o.complete(); err != nil {
 		return nil, err

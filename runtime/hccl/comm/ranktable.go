@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// A Rank is one end of a pair, as a rank table describes it. The ends send it to each other.
+// A Rank is an end of a pair, in the terms of a rank table. The ends exchange their Ranks.
 type Rank struct {
 	Server  string     // up to 64 bytes; equal texts mean the same host
 	Device  uint32     // the NPU's physical id
@@ -20,7 +20,7 @@ type Rank struct {
 // A Pod is the position of an NPU in a super pod.
 type Pod struct {
 	ID     int64 // of the super pod: acl.SuperPod.ID
-	Device int64 // of the NPU in it: acl.SuperPod.Device
+	Device int64 // of the NPU in the pod: acl.SuperPod.Device
 }
 
 const (
@@ -28,9 +28,9 @@ const (
 	serverIDLength = 64
 )
 
-// Table returns the rank table of a pair as JSON, and the rank of each end in it. Both ends get the same bytes,
-// whichever order they pass: the table is sorted by server, device, position in the pod, address and port. It has
-// version 1.2, with super pods, if both ends are in one, and version 1.0 otherwise.
+// Table returns the rank table of a pair as JSON, and the rank of each end in that table. Both ends get the same bytes,
+// in whichever order the arguments are: the table is sorted by server, device, position in the pod, address and port.
+// If both ends are in a super pod, the table has version 1.2, with super pods, and otherwise version 1.0.
 func Table(a, b Rank) (table []byte, rankA, rankB uint32, err error) {
 	for _, r := range []*Rank{&a, &b} {
 		if r.Port == 0 {
@@ -136,7 +136,7 @@ func encode(first, second Rank, pods bool) ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// join adds a server to its super pod.
+// join adds a server to a super pod, which is the last of the table or a new super pod.
 func (t *tableJSON) join(pod, server string) {
 	if len(t.Pods) == 0 || t.Pods[0].ID != pod {
 		t.Pods = append(t.Pods, podJSON{ID: pod})

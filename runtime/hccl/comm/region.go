@@ -47,9 +47,9 @@ type Region struct {
 	closed bool
 }
 
-// Register makes memory known to HCCL on the thread's device. A peer can reach it only once a communicator binds it.
-// The caller closes the Region. Registering the same memory twice fails with ErrInvalid. acl.Exhausted means that the
-// library's limit of registrations is reached, 256 for the process before CANN 9.
+// Register makes memory known to HCCL on the thread's device. A peer can reach the memory only once a communicator has
+// bound it. The caller closes the Region. Registering the same memory twice fails with ErrInvalid. acl.Exhausted means
+// that the library's limit of registrations is reached, 256 for the process before CANN 9.
 func (l *Library) Register(at acl.Current, m Memory) (*Region, error) {
 	if err := at.Here(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (l *Library) Register(at acl.Current, m Memory) (*Region, error) {
 	}
 	on := l.on(at.Device())
 	if _, again := on.regions[m]; again {
-		// The library would return the same handle without counting, so that one Close would end it for both.
+		// The library would return the same handle without counting, so that the first Close would end both registrations.
 		return nil, fmt.Errorf("%w: %v is registered already", ErrInvalid, m)
 	}
 	r := &Region{lib: l, device: at.Device(), memory: m}
@@ -83,9 +83,10 @@ func (l *Library) Register(at acl.Current, m Memory) (*Region, error) {
 // Memory returns what is registered.
 func (r *Region) Memory() Memory { return r.memory }
 
-// Close ends the registration, which removes the memory from the NIC. It fails with ErrBusy while a communicator has
-// the region bound, and for the last region of a device while any communicator lives there, because the library would
-// close the NIC under it. After an error of the library Close may be called again. A second Close does nothing.
+// Close ends the registration, which removes the memory from the NIC. While a communicator has the region bound, the
+// error is ErrBusy. So is the error for the last region of a device while any communicator exists there, because the
+// library would close the NIC under that communicator. After an error of the library Close may be called again. A
+// second Close does nothing.
 func (r *Region) Close(at acl.Current) error {
 	if err := at.Here(); err != nil {
 		return err

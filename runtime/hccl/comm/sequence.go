@@ -12,15 +12,15 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A sequence is one way to make communicators and to make memory known to the peer.
+// A sequence makes communicators and makes memory known to the peer. There is an implementation for each Sequence.
 type sequence interface {
 	// make sets the communicator's handle.
 	make(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error
-	// bind adds a region to this end; index is how many were bound before.
+	// bind adds a region to this end; index is the number of regions that were bound before.
 	bind(c *Comm, at acl.Current, r *Region, index int) error
-	// prepare meets the peer. It may be called again after a failure.
+	// prepare meets the peer. The call may be repeated after a failure.
 	prepare(c *Comm, at acl.Current, seconds, peerRegions int) error
-	// release undoes bind and prepare, as far as they were done. After a failure it continues where it stopped.
+	// release undoes bind and prepare, as far as either was done. After a failure the next call continues there.
 	release(c *Comm, at acl.Current) error
 	// free frees the sequence's own memory when the communicator is destroyed.
 	free()
@@ -33,8 +33,9 @@ func newSequence(s Sequence) sequence {
 	return &exchange{}
 }
 
-// Bind makes regions known to the communicator. The peer may reach those that are bound before Prepare; this end's puts
-// may read all of them and its gets write all of them. If one fails, those before it are bound.
+// Bind makes regions known to the communicator. The peer may reach regions that are bound before Prepare. This end's
+// puts may read all regions, and this end's gets may write all regions. After an error, the regions before the failed
+// region are bound.
 func (c *Comm) Bind(at acl.Current, regions ...*Region) error {
 	if err := c.usable(at); err != nil {
 		return err
@@ -60,12 +61,12 @@ func (c *Comm) Bind(at acl.Current, regions ...*Region) error {
 	return nil
 }
 
-// Prepare meets the other end, which must do the same, and makes the regions of both ends known to each other.
-// peerRegions is how many regions the other end has bound; the ends must have exchanged this before. Prepare blocks for
-// up to about three times the timeout, which counts in whole seconds: call it in Apart. After a failure it may be
-// called again; after a success a further call does nothing.
+// Prepare meets the peer, which must call Prepare, too, and makes the regions of both ends known to the peer end.
+// peerRegions is how many regions the peer has bound; the ends must have exchanged this number before. Prepare blocks
+// for up to about three times the timeout, which counts in whole seconds: call it in acl.Context.Apart. Prepare may be
+// called again after a failure; after a success a further call does nothing.
 //
-// Over HCCS host memory of the peer is no target: Prepare ignores it, and batches to it fail.
+// Over HCCS the peer's host memory is not a target: Prepare ignores host memory, and batches to host memory fail.
 func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) error {
 	if err := c.usable(at); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) e
 	if err := c.enter(c.refusal); err != nil {
 		return err
 	}
-	if c.state == prepared { // no other goroutine changes it meanwhile
+	if c.state == prepared { // no second goroutine changes the state meanwhile
 		c.leave(prepared)
 		return nil
 	}
@@ -93,5 +94,5 @@ func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) e
 	return nil
 }
 
-// timeoutMax is the longest timeout, in seconds, that HCCL's own variable for it allows.
+// timeoutMax is the longest timeout, in seconds, that HCCL's variable for this timeout allows.
 const timeoutMax = 7200

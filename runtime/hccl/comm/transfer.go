@@ -13,17 +13,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// Put queues a batch that writes local memory to the peer's, on the stream of the communicator, which must always be
-// the same. descs are at most Library.DescMax; they have no order among each other, but batches of one stream do. When
-// the stream reports that the batch has ended, the bytes are in place; the peer is not notified.
+// Put queues a batch that writes local memory to the peer's memory, on the stream of the communicator, which must
+// always be the same. There are at most Library.DescMax descriptors. The descriptors of a batch have no order; the
+// batches of a stream are carried out in order. When the stream reports that the batch has ended, the bytes are in
+// place; the peer is not notified.
 //
 // Wrong arguments are refused before anything is queued, as ErrInvalid, ErrNotReady or the like. After an error of the
-// library, part of the batch may be queued: the communicator is fenced, and the memory is in use until it is gone.
+// library, part of the batch may be queued: the communicator is fenced, and the memory is in use until the communicator
+// is gone (M4).
 func (c *Comm) Put(at acl.Current, s *acl.Stream, descs []Desc) error {
 	return c.transfer(at, s, descs, true)
 }
 
-// Get queues a batch that reads the peer's memory into local memory. Otherwise it is like Put.
+// Get queues a batch that reads the peer's memory into local memory. Everything else is as in Put.
 func (c *Comm) Get(at acl.Current, s *acl.Stream, descs []Desc) error {
 	return c.transfer(at, s, descs, false)
 }

@@ -120,9 +120,9 @@ func (r *Rig) Stat(tb testing.TB, name string) int64 {
 
 // Options describe the nodes of a test.
 type Options struct {
-	HCCS   bool               // all nodes are on one server; otherwise each is on its own, connected by RoCE
+	HCCS   bool               // all nodes on one server; otherwise on separate servers, connected by RoCE
 	Host   bool               // the pool is in host memory
-	Second bool               // a second pool in the other kind of memory
+	Second bool               // a second pool: on the device if the first is on the host, and the reverse
 	Change func(*hccl.Config) // further changes
 }
 
@@ -174,7 +174,7 @@ func (r *Rig) Config(ctx *acl.Context, id byte, o Options) hccl.Config {
 	return c
 }
 
-// A node is a device with the memory of one node of a test.
+// A node is a device with the memory of a test's node.
 type node struct {
 	ctx    *acl.Context
 	memory []*acl.Memory
