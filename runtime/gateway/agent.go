@@ -15,14 +15,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// An end is one agent of ours with its goroutine, which alone uses the agent.
+// An end is an agent of this gateway with a goroutine. No other goroutine uses the agent.
 type end struct {
 	g         *Gateway
 	number    machine.Agent
 	orders    epochs.Inbox
-	side      *side        // nil: no engine asks about this agent
-	dismissed bool         // it was told to end; belongs to the machine's goroutine
-	notes     atomic.Int64 // bytes of notes that wait for the machine
+	side      *side        // nil: no side channel: no engine asks about this agent
+	dismissed bool         // requestClose was called; belongs to the machine's goroutine
+	notes     atomic.Int64 // bytes of notes that are queued for the machine
 
 	agent    *libnixl.Agent
 	memory   *libnixl.Memory
@@ -32,7 +32,8 @@ type end struct {
 	over     bool
 }
 
-// begin makes an agent in another goroutine, because that takes tens of milliseconds, and reports it to the machine.
+// begin makes an agent in another goroutine, because libnixl needs tens of milliseconds, and reports the result to the
+// machine.
 func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool) {
 	if g.over { // leave already waits for all agents
 		g.count(func(s *Stats) { s.AgentsMade.add(false) })
@@ -92,7 +93,7 @@ func (g *Gateway) makeEnd(a machine.Agent, regions []plane.Region, port uint16) 
 	return e, nil
 }
 
-// newEnd makes an agent and registers the regions with it.
+// newEnd makes an agent and registers the regions.
 func (g *Gateway) newEnd(a machine.Agent, regions []plane.Region) (*end, error) {
 	name := fmt.Sprintf("kvf-%x-%d", g.env.Incarnation, a)
 	agent, err := g.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: g.cfg.params()})
@@ -122,7 +123,7 @@ func (e *end) serve(port uint16) (uint16, error) {
 	return port, err
 }
 
-// close destroys the agent. If it returns nil, nothing can reach memory through the agent any more.
+// close destroys the agent. A nil error is the proof that nothing can reach memory through the agent any more (M4).
 func (e *end) close() error {
 	if e.side != nil {
 		e.side.close()
@@ -141,7 +142,7 @@ func (e *end) close() error {
 		err = errors.Join(err, e.memory.Close())
 	}
 	if err != nil {
-		return err // the agent could not be destroyed
+		return err // the agent stays, because its transfers or memory could not be closed
 	}
 	return e.agent.Close()
 }
@@ -153,7 +154,7 @@ const (
 	longPause  = 2 * time.Millisecond
 )
 
-// run polls the agent until it is told to end.
+// run polls the agent until the agent is closed.
 func (e *end) run() {
 	defer e.g.wg.Done()
 	pause := shortPause
@@ -180,7 +181,7 @@ func (e *end) run() {
 	}
 }
 
-// poll continues what the agent has in flight. It reports whether anything happened.
+// poll continues what the agent has in flight, and reports whether anything happened.
 func (e *end) poll() bool {
 	if e.failed {
 		return false
@@ -196,14 +197,14 @@ func (e *end) poll() bool {
 	return e.write() || len(notices) > 0
 }
 
-// Notes to one agent that wait for the machine are bounded: by notesBytes and one note more. Each note counts as
-// noteBytes more than it has. Any process may send notes, and the library bounds nothing.
+// notesBytes bounds the queued notes of an agent: no note is added once they reach this number of bytes. Each note
+// counts as noteBytes more than its length. Any process may send notes, and the library has no bound.
 const (
 	notesBytes = 64 << 20
 	noteBytes  = 512
 )
 
-// takeNote passes a note to the machine, unless it is too long or too many wait.
+// takeNote passes a note to the machine, unless the note is too long or too many notes are queued.
 func (e *end) takeNote(n libnixl.Notice) {
 	g, bytes := e.g, int64(len(n.Peer)+len(n.Bytes)+noteBytes)
 	fits := len(n.Bytes) <= g.cfg.Wire.MessageBytes && e.notes.Load() < notesBytes
@@ -219,7 +220,7 @@ func (e *end) takeNote(n libnixl.Notice) {
 	})
 }
 
-// load makes an agent of ours load the metadata of an engine's agent and connect to it.
+// load makes an agent of this gateway load the metadata of an engine's agent and connect to the engine.
 func (g *Gateway) load(l machine.Load) {
 	e := g.ends[l.Agent]
 	if e == nil {
@@ -285,15 +286,15 @@ func (g *Gateway) dismiss(e *end) {
 	})
 }
 
-// keepMemory records that an agent could not be destroyed. It may have the pool registered until the process ends, so
-// the memory must stay (rule M4 in docs/safety.md).
+// keepMemory records that an agent could not be destroyed. The agent may have the pool registered until the process
+// ends, so the memory must stay (rule M4 in docs/safety.md).
 func (g *Gateway) keepMemory(a machine.Agent, err error) {
 	g.log.Error("an agent could not be destroyed: what it may reach stays as it is", "err", err)
 	g.left = errors.Join(g.left,
 		fmt.Errorf("agent %d could not be destroyed: memory stays until this process ends: %w", a, err))
 }
 
-// onClosed handles the end of an agent, or that it could not be destroyed.
+// onClosed handles the outcome of closing an agent: the agent is gone, or could not be destroyed.
 func (g *Gateway) onClosed(now effects.Time, e *end, open []*job, err error) {
 	code := effects.OK
 	if err != nil {

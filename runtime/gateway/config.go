@@ -22,27 +22,28 @@ import (
 // Name is the name of the data plane.
 const Name = "vllm"
 
-// Config configures a Gateway. A field whose comment names no default must be set.
+// Config configures a Gateway. A field without a default in the comment must be set.
 type Config struct {
-	// Library is libnixl. The caller keeps ownership of it.
+	// Library is libnixl. The caller keeps ownership of the library.
 	Library *libnixl.Library
 	// Sides opens side channels, for example zmq.Config's Opener.
 	Sides control.Opener
-	// EngineID is the name by which engines know this one. No two engines may have the same.
+	// EngineID is the name by which engines know this node's engine. No two engines may have the same name.
 	EngineID string
-	// Host is where engines reach our side channels. Port is the port of the engine's own side channel, their remote_port;
-	// side channels of agents that engines write to have ports of the system's choice.
+	// Host is the address at which engines reach the side channels. Port is the port of the front's side channel, which
+	// engines configure as remote_port; the system chooses the ports of all further side channels.
 	Host string
 	Port uint16
-	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory, which
-	// UCX's tcp lets them do: the key nixl.trusted_network. Without it Host and the engines must have loopback addresses.
+	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory, because
+	// UCX's tcp permits that: the key nixl.trusted_network. Without it Host and the engines must have loopback addresses.
 	TrustedNetwork bool
 	// Hash is compatibility_hash of the engines that run the same model: 64 hexadecimal digits.
 	Hash string
-	// Geometry describes the blocks of the rank, which must be the only one of its engine. Layout is that of its pages.
+	// Geometry describes the blocks of the rank, which must be the engine's only rank. Layout is the layout of the rank's
+	// pages.
 	Geometry *geometry.Geometry
 	Layout   protocol.Layout
-	// Names are region_names, one for each layer. CacheLayout is kv_cache_layout, LBHNC if empty. Backend is
+	// Names are region_names, a name for each layer. CacheLayout is kv_cache_layout, LBHNC if empty. Backend is
 	// attn_backend_name.
 	Names       []string
 	CacheLayout string
@@ -52,7 +53,7 @@ type Config struct {
 	Wire   protocol.Limits // bounds of messages; zero: the defaults
 }
 
-// ranksMax bounds the ranks of an engine with which one rank of ours exchanges chunks.
+// ranksMax bounds the ranks of a plain engine with which this rank exchanges chunks.
 const ranksMax = 64
 
 // withDefaults checks the configuration and fills in the defaults.

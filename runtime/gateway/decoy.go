@@ -12,8 +12,8 @@ import (
 )
 
 // A decoy is an address range as large as the pool, in which every piece maps the same small memory. The front
-// announces it instead of the pool: an engine that only sends us notes needs to know where our blocks are, and could
-// write there.
+// announces this range instead of the pool: the protocol gives the base address to every engine that sends a note, and
+// an engine could write there.
 type decoy struct{ space []byte }
 
 // The size of that memory: at least a few MiB, and large enough that the range does not need too many mappings.

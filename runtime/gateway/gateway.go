@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// A Gateway belongs to one node, which closes it.
+// A Gateway belongs to a node, which closes the Gateway.
 type Gateway struct {
 	cfg   Config
 	inbox epochs.Inbox
@@ -33,7 +33,7 @@ type Gateway struct {
 	// sideConnsMax bounds the connections of each side channel.
 	sideConnsMax int
 
-	left error // why the memory must stay mapped; read once done is closed
+	left error // reason why the memory must stay mapped; read once done is closed
 
 	mu    sync.Mutex
 	stats Stats
@@ -50,14 +50,14 @@ type Gateway struct {
 	over       bool // the node is closing
 }
 
-// Producer returns the address of one rank of a plain vLLM producer, as a registration names it. host and port are
-// those of the engine's side channel (remote_host, remote_port).
+// Producer returns the address of a rank of a plain vLLM producer, as a registration names this rank. host and port
+// belong to the engine's side channel (remote_host, remote_port).
 func Producer(host string, port uint16, stage, stages, rank, ranks uint32) register.Peer {
 	at := machine.Place{Host: host, Port: port, Stage: stage, Stages: stages, Rank: rank, Ranks: ranks}.Addr()
 	return register.Peer{Host: at.Host, InitPort: at.Port, Port: at.Port}
 }
 
-// New checks a configuration. Nothing is opened before the node is.
+// New checks a configuration. Nothing is opened before Gateway.Open.
 func New(c Config) (*Gateway, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -73,7 +73,8 @@ func New(c Config) (*Gateway, error) {
 // Name returns the name of the data plane.
 func (g *Gateway) Name() string { return Name }
 
-// Open is a plane.Opener. It makes the agent that receives registrations (the front) and starts to serve engines.
+// Open is a plane.Opener: a method that makes the agent that receives registrations (the front) and starts to serve
+// engines.
 func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 	var err error
 	if g.env, err = env.CompleteLeased(); err != nil {
@@ -86,7 +87,8 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 		return nil, err
 	}
 	if err := g.open(); err != nil {
-		// the decoy's address space stays reserved, because an agent that could not be destroyed may still reach it
+		// The decoy's address space stays reserved, because an agent that could not be destroyed may still reach that
+		// range.
 		return nil, err
 	}
 	g.env.Leased.AddExpeller(g)
@@ -125,7 +127,7 @@ func (g *Gateway) run() {
 	}
 }
 
-// runInbox carries out what other goroutines put into the inbox.
+// runInbox calls the functions that further goroutines have put into the inbox.
 func (g *Gateway) runInbox() {
 	for _, f := range g.inbox.Take() {
 		f(plane.Now())
@@ -133,7 +135,7 @@ func (g *Gateway) runInbox() {
 	}
 }
 
-// carryOut carries out the machine's effects. None of them blocks.
+// carryOut carries out the machine's effects. No effect blocks.
 func (g *Gateway) carryOut() {
 	out := g.out
 	g.out = machine.Out{}
@@ -173,7 +175,7 @@ func (g *Gateway) carryOut() {
 	}
 }
 
-// Expel implements plane.Expeller: it makes the machine destroy every agent by which peer may write, then calls gone.
+// Expel implements plane.Expeller. The machine destroys every agent by which peer may write; then gone is called (M4).
 func (g *Gateway) Expel(peer effects.Incarnation, gone func()) {
 	g.inbox.Push(func(now effects.Time) {
 		g.expelled++
@@ -189,10 +191,10 @@ func (g *Gateway) Blob() []byte { return nil }
 // Confirm implements plane.Plane. On leased planes no landing needs to be confirmed.
 func (g *Gateway) Confirm(effects.Landing, effects.Code) {}
 
-// Close implements plane.Plane. After an error the memory must stay mapped: an engine may still write to it.
+// Close implements plane.Plane. After an error the memory must stay mapped, because an engine may still write (M4).
 func (g *Gateway) Close(ctx context.Context) error {
 	g.once.Do(func() { close(g.quit) })
-	if g.m == nil { // it was never opened
+	if g.m == nil { // never opened
 		return nil
 	}
 	select {
@@ -203,7 +205,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 }
 
-// leave ends all agents and side channels. Until the agents are gone other goroutines may still post to the inbox.
+// leave ends all agents and side channels. Until the agents are gone, their goroutines may still post to the inbox.
 func (g *Gateway) leave() {
 	g.runInbox()
 	g.over = true

@@ -23,8 +23,8 @@ func (g *Gateway) Control(inner control.Opener) control.Opener {
 	}
 }
 
-// A router is a control transport that sends messages for plain engines to the machine, and all others to the wrapped
-// transport.
+// A router is a control transport that sends messages for plain engines to the machine, and every further message to
+// the wrapped transport.
 type router struct {
 	control.Transport
 	g *Gateway

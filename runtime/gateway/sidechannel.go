@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A sideClient sends requests to side channels of engines. It belongs to the machine's goroutine, except for Post.
+// A sideClient sends requests to side channels of engines. All methods except Post belong to the machine's goroutine.
 type sideClient struct {
 	g         *Gateway
 	transport control.Transport
@@ -49,7 +49,7 @@ func (a *sideClient) ask(number uint64, to effects.Addr, body []byte) {
 			a.g.inbox.Push(func(now effects.Time) { a.finish(now, corr, nil, effects.Unreachable) })
 		})}
 	if err := libnixl.CheckReach(to.Host, a.g.cfg.TrustedNetwork); err != nil {
-		// its agent could not be reached either
+		// The engine's agent could not be reached either.
 		a.g.seldom.Warn("an engine is not asked", to.Host, "port", to.Port, "err", err)
 		a.g.inbox.Push(func(now effects.Time) { a.finish(now, corr, nil, effects.Unreachable) })
 		return
@@ -77,7 +77,7 @@ func (a *sideClient) Post(ev effects.Event) {
 		case *effects.Replied:
 			hello, rest, ok := effects.CutPart(ev.Body)
 			clock, rest, has := effects.CutPart(rest)
-			// the reference implementation reads two parts and accepts no other reply
+			// The reference implementation accepts only replies of two parts.
 			if c := (protocol.NixlClock{}); !ok || !has || len(rest) > 0 || c.Decode(clock, &a.g.cfg.Wire) != nil {
 				a.finish(now, ev.Corr, nil, effects.Malformed)
 				return
@@ -106,16 +106,16 @@ func (a *sideClient) finish(now effects.Time, corr effects.Corr, body []byte, co
 }
 
 const (
-	// An engine asks over one connection for each of its ranks, and closes it when it has its reply.
+	// Each rank of an engine opens a connection, and closes that connection after the reply.
 	sideConnsFloor, sideConnsCeiling = 4, 2 * ranksMax
-	// the limit of open files that is assumed if the system does not report one
+	// The limit of open files that is assumed if the system does not report a limit.
 	filesUnknown = 1024
 	filesOfAgent = 15
 )
 
-// shareFiles returns how many connections each side channel may have, so that all of them together take a quarter of
-// the files that the process may open. There is one side channel for each agent that engines write to, and one for the
-// front.
+// shareFiles returns how many connections each side channel may have, so that all side channels together take a quarter
+// of the files that the process may open. Each agent that engines write to has a side channel, and the front has a side
+// channel.
 func (c *Config) shareFiles(log *slog.Logger) int {
 	limit, _, err := door.FileLimit()
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *Config) shareOf(limit int, log *slog.Logger) int {
 	return min(max(share, sideConnsFloor), sideConnsCeiling)
 }
 
-// A side is the side channel of one of our agents.
+// A side serves the side channel of an agent of this gateway.
 type side struct {
 	g         *Gateway
 	agent     machine.Agent
@@ -160,7 +160,7 @@ func (g *Gateway) openSide(a machine.Agent, metadata []byte, port uint16) (*side
 	return s, t.Servers()[0].Addr.Port, nil
 }
 
-// Post implements control.Sink. It never blocks for long.
+// Post implements control.Sink. The call never blocks for long.
 func (s *side) Post(ev effects.Event) {
 	r, ok := ev.(*effects.Received)
 	if !ok || r.Request == 0 {

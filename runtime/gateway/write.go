@@ -26,12 +26,12 @@ type link struct {
 	drops bool
 }
 
-// A job is one Transfer. It belongs to the machine's goroutine until it is given to an end's goroutine, and to that one
-// until it has ended; fields that both use say so.
+// A job is a Transfer. The machine's goroutine owns the job until it passes the job to the agent's goroutine, which
+// owns the job until the end. The comments name the fields that both goroutines use.
 type job struct {
 	corr     effects.Corr
 	link     *link
-	reported bool // its end was reported to the rank; belongs to the machine's goroutine
+	reported bool // TransferDone was reported; belongs to the machine's goroutine
 	pairs    []libnixl.Pair
 	bytes    uint64 // of all pairs
 	nextPair int    // index of the first pair that is not posted
@@ -39,11 +39,11 @@ type job struct {
 	remote   libnixl.Side
 	notAfter effects.Time
 	moved    effects.Time // when a batch was last posted or completed
-	stop     effects.Code // if not OK, why nothing more is posted
+	stop     effects.Code // if not OK, the reason why no more batches are posted
 	stopBy   effects.Time // until when batches of a stopped job are waited for
 }
 
-// Bounds of the batches of one job that are in flight.
+// Bounds of the batches of a job that are in flight.
 const (
 	window      = 2
 	descriptors = 1024
@@ -131,7 +131,7 @@ func (g *Gateway) Transfer(e *effects.Transfer) {
 	})
 }
 
-// layOut computes the byte ranges of a job. It returns false if the peer has no such page.
+// layOut computes the byte ranges of a job. The result is false if a page does not exist at the peer.
 func (g *Gateway) layOut(j *job, pairs []effects.Pair) bool {
 	to := j.link.to
 	if to.Mem == geometry.MemVRAM {
@@ -150,7 +150,7 @@ func (g *Gateway) layOut(j *job, pairs []effects.Pair) bool {
 	return true
 }
 
-// add appends a range, or extends the last one if both ends are adjacent.
+// add appends a range, or extends the last range if both ends are adjacent.
 func (j *job) add(p libnixl.Pair) {
 	j.bytes += p.Bytes
 	if n := len(j.pairs); n > 0 {
@@ -182,7 +182,7 @@ func (g *Gateway) stop(j *job, code effects.Code) {
 	})
 }
 
-// write continues all writes. It reports whether anything happened.
+// write continues all writes, and reports whether anything happened.
 func (e *end) write() (moved bool) {
 	now := plane.Now()
 	for i := 0; i < len(e.jobs); i++ {
@@ -197,7 +197,7 @@ func (e *end) write() (moved bool) {
 		case len(j.inFlight) == 0 && (j.nextPair == len(j.pairs) || j.stop != effects.OK):
 			code := j.stop
 			if j.nextPair == len(j.pairs) {
-				code = effects.OK // all of it has succeeded, whatever stopped it meanwhile
+				code = effects.OK // all batches have succeeded, even if the job was stopped meanwhile
 			}
 			e.jobs = append(e.jobs[:i], e.jobs[i+1:]...)
 			i--
@@ -221,7 +221,7 @@ func (e *end) advance(j *job, now effects.Time) (progress bool, err error) {
 			break
 		}
 		if err := j.inFlight[0].Close(); err != nil {
-			return true, err // it stays in flight
+			return true, err // the transfer stays in flight
 		}
 		j.inFlight = j.inFlight[1:]
 		j.moved, progress = now, true
@@ -257,7 +257,8 @@ func (e *end) advance(j *job, now effects.Time) (progress bool, err error) {
 	return progress, nil
 }
 
-// fail ends all writes of an end: after an error it is unknown what may still be written until the agent is destroyed.
+// fail ends all writes of an end: after an error nothing is known about further stores until the agent is destroyed
+// (M4).
 func (e *end) fail(err error) {
 	e.failed = true
 	g, open := e.g, e.jobs
@@ -287,7 +288,7 @@ func (g *Gateway) report(j *job, code effects.Code) {
 	g.out.Events = append(g.out.Events, &effects.TransferDone{Corr: j.corr, Code: code, At: plane.Now()})
 }
 
-// settle ends a job. Without proof that nothing is written any more, the rank never learns that it is settled (M4).
+// settle ends a job. Without proof that nothing is written any more, the job is never reported as settled (M4).
 func (g *Gateway) settle(j *job, code effects.Code, proven bool) {
 	switch {
 	case !proven:

@@ -22,7 +22,7 @@ import (
 // Name is the plane's name in handshakes.
 const Name = "hccl"
 
-// Config configures the plane of one NPU. A field whose comment names no default must be set.
+// Config configures the plane of one NPU. A field without a default in the comment must be set.
 type Config struct {
 	// Context is the device context of the pool's memory and of the plane's streams. The caller owns the context and
 	// closes it after the plane.
@@ -38,26 +38,26 @@ type Config struct {
 	// TrafficClass and ServiceLevel mark RoCE packets; nil leaves the marks to HCCL.
 	TrafficClass, ServiceLevel *uint32
 
-	// Host is where the channel listens and the host that peers dial; 127.0.0.1 if empty. Port zero lets the system
-	// choose.
+	// Host is the address at which the channel listens and which peers dial; 127.0.0.1 if empty. Port zero lets the
+	// system choose.
 	Host string
 	Port uint16
 
 	// TransferTimeout is the longest time that a batch may take. Default: a little longer than NICs retry, at least 3 s.
 	TransferTimeout time.Duration
-	// CancelGrace is how long the plane waits for a batch of a canceled transfer before the communicator is fenced;
-	// default 200 ms.
+	// CancelGrace bounds the wait for a batch of a canceled transfer, after which the communicator is fenced; default 200
+	// ms.
 	CancelGrace time.Duration
 	// PrepareTimeout bounds each of the three phases in which the ends of a communicator meet, in whole seconds; default
 	// 10 s.
 	PrepareTimeout time.Duration
 	// DestroyTimeout bounds each of the twenty attempts to destroy a busy communicator; default 5 s.
 	DestroyTimeout time.Duration
-	// RebuildTries is how many communicators in a row may fail before a link is lost; default 3.
+	// RebuildTries is the number of communicators in a row that may fail before a link is lost; default 3.
 	RebuildTries int
-	// Window is how many batches of a link are in flight; default 2. A batch has at most Config.Descriptors descriptors
-	// (default: as many as the library accepts). A batch with more than a single descriptor has at most BatchBytes bytes
-	// (default 256 MiB).
+	// Window bounds the batches of a link that are in flight; default 2. A batch has at most Config.Descriptors
+	// descriptors (default: as many as the library accepts). A batch with more than a single descriptor has at most
+	// BatchBytes bytes (default 256 MiB).
 	Window      int
 	Descriptors int
 	BatchBytes  uint64

@@ -17,13 +17,13 @@ import (
 	"unsafe"
 )
 
-// UCX is the plug-in whose backend moves memory between processes.
+// UCX is the plug-in with the backend that moves memory between processes.
 const UCX = "UCX"
 
 // AgentOptions describes an agent.
 type AgentOptions struct {
-	// Name is the name by which peers know the agent. Agents that meet must have different names. It has 1 to 255 bytes
-	// and no NUL.
+	// Name is the name by which peers know the agent. Agents that meet must have different names. A name has 1 to 255
+	// bytes and no NUL.
 	Name string
 	// Plugin makes the backend; UCX if empty.
 	Plugin string
@@ -33,7 +33,8 @@ type AgentOptions struct {
 
 const nameMax = 255
 
-// An Agent is one end of transfers, with one backend. One goroutine may use it at a time: see the package comment.
+// An Agent is an end of transfers, with a single backend. Only one goroutine may use an Agent at a time: see the
+// package comment.
 type Agent struct {
 	library  *Library
 	name     string
@@ -42,7 +43,7 @@ type Agent struct {
 	children int             // memory and transfers that are open
 }
 
-// NewAgent makes an agent and its backend. It takes tens of milliseconds and opens a dozen files or more.
+// NewAgent makes an agent and its backend. The call takes tens of milliseconds and opens a dozen files or more.
 func (l *Library) NewAgent(o AgentOptions) (*Agent, error) {
 	if o.Plugin == "" {
 		o.Plugin = UCX
@@ -69,7 +70,7 @@ func (l *Library) NewAgent(o AgentOptions) (*Agent, error) {
 	return &Agent{library: l, name: o.Name, a: made}, nil
 }
 
-// checkName refuses a name that C would read as another one.
+// checkName refuses a name that C would read as a different name.
 func checkName(what, name string) error {
 	if name == "" || len(name) > nameMax || strings.IndexByte(name, 0) >= 0 {
 		return fmt.Errorf("%w: %s %q; give 1 to %d bytes without NUL", ErrInvalid, what, name, nameMax)
@@ -121,9 +122,9 @@ func (a *Agent) fails(status C.int, format string, args ...any) error {
 // Name returns the name by which peers know the agent.
 func (a *Agent) Name() string { return a.name }
 
-// Close destroys the agent: its process takes no part in any of its transfers any more. It fails with ErrBusy while
-// memory or a transfer is open. After another error the library may still have the agent, which cannot be used any
-// more.
+// Close destroys the agent: this process takes no part in any transfer of the agent any more. While memory or a
+// transfer is open, the error is ErrBusy. After any further error the library may still have the agent, but the Agent
+// cannot be used.
 func (a *Agent) Close() error {
 	if err := a.enter(); err != nil {
 		return err
@@ -165,8 +166,8 @@ func (a *Agent) Metadata() ([]byte, error) {
 // MetadataMax bounds the bytes that Load accepts; a range of memory has some hundred.
 const MetadataMax = 1 << 20
 
-// Load loads a peer's metadata and returns the peer's name. The library believes the bytes without a check, so they
-// must come from a trusted source.
+// Load loads a peer's metadata and returns the peer's name. The library believes the bytes without a check, so the
+// bytes must come from a trusted source.
 func (a *Agent) Load(metadata []byte) (peer string, err error) {
 	if len(metadata) == 0 || len(metadata) > MetadataMax {
 		return "", fmt.Errorf("%w: metadata of %d bytes; give 1 to %d", ErrInvalid, len(metadata), MetadataMax)
@@ -184,13 +185,13 @@ func (a *Agent) Load(metadata []byte) (peer string, err error) {
 	return C.GoString(name), nil
 }
 
-// Forget disconnects a peer and drops its metadata. Transfers to it fail from then on.
+// Forget disconnects a peer and drops its metadata. Transfers to that peer fail from then on.
 func (a *Agent) Forget(peer string) error {
 	return a.callWithPeer(peer, func(name *C.char) C.int { return C.nixl_call_forget(a.a, name) })
 }
 
-// Connect starts to connect to a peer whose metadata was loaded, so that the first transfer does not have to. It does
-// not wait.
+// Connect starts to connect to a peer with loaded metadata, so that the first transfer is faster. The call does not
+// wait.
 func (a *Agent) Connect(peer string) error {
 	return a.callWithPeer(peer, func(name *C.char) C.int { return C.nixl_call_connect(a.a, name) })
 }

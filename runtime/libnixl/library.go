@@ -19,7 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
-// A Library is the loaded libnixl. Its methods may be called from any goroutine.
+// A Library is the loaded libnixl. The methods may be called from any goroutine.
 type Library struct {
 	api  *C.struct_nixl_api
 	info Info
@@ -30,8 +30,9 @@ type Library struct {
 // opening is held while a library is loaded, because the environment is changed before that.
 var opening sync.Mutex
 
-// Open loads libnixl. It uses the first library that opens and has all symbols; otherwise it fails with a *LoadError
-// that says what was tried. The library stays loaded for good. Open changes the environment: see the package comment.
+// Open loads libnixl. Open uses the first library that can be loaded and has all symbols. If there is none, the error
+// is a *LoadError that lists the attempts. The library stays loaded for good. Open changes the environment: see the
+// package comment.
 func Open(o Options) (*Library, error) {
 	opening.Lock()
 	defer opening.Unlock()

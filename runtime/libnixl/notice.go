@@ -13,8 +13,8 @@ import (
 	"unsafe"
 )
 
-// Notify sends a notice to a peer whose metadata was loaded. If it returns nil, the notice was handed over; it may
-// still be lost.
+// Notify sends a notice to a peer with loaded metadata. A nil error means that the library has accepted the notice,
+// which may still be lost.
 func (a *Agent) Notify(peer string, notice []byte) error {
 	return a.callWithPeer(peer, func(name *C.char) C.int {
 		return C.nixl_call_notify(a.a, name, unsafe.Pointer(unsafe.SliceData(notice)), C.size_t(len(notice)))
@@ -22,7 +22,7 @@ func (a *Agent) Notify(peer string, notice []byte) error {
 }
 
 // Notices advances what the agent has in flight, and returns the notices that have arrived since the last call. The
-// library does not bound their number. Those of one peer are in the order of their arrival.
+// library does not bound their number. The notices of a peer are in the order of their arrival.
 func (a *Agent) Notices() ([]Notice, error) {
 	if err := a.enter(); err != nil {
 		return nil, err

@@ -20,8 +20,8 @@ const (
 
 // CheckReach returns an error that wraps ErrUntrusted unless the network is trusted or host is a loopback address. Over
 // the tcp transport of UCX a peer can read and write all memory of a process that has an agent, whatever the agent
-// registered: UCX carries out requests without asking whose memory they name. So only hosts that may do that may reach
-// an agent.
+// registered: UCX carries out requests without a check of the address. So only hosts that may access all this memory
+// may reach an agent.
 func CheckReach(host string, trusted bool) error {
 	if trusted {
 		return nil
@@ -47,12 +47,13 @@ func IsLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// UCXParams returns the parameters of agents whose UCX may use transports, in the form of UCX_TLS, or the transports of
-// UCX's choice if that is empty. UCX listens at all addresses of the host; unless the network is trusted, the
-// parameters restrict it to the loopback device.
+// UCXParams returns parameters that restrict an agent's UCX to transports, in the form of UCX_TLS. If transports is
+// empty, UCX chooses. UCX listens at all addresses of the host; unless the network is trusted, the parameters restrict
+// UCX to the loopback device.
 //
-// They also turn UCX's keepalive off. With it, UCX sends each peer a message every 20 s, after which the next transfer
-// waits for the target's agent even if it needs nothing of it; channels of kvferry's own detect a peer's death.
+// The parameters also turn off UCX's keepalive. With keepalive, UCX sends each peer a message every 20 s, after which
+// the next transfer waits for the target's agent, although a write does not need the agent. kvferry's own channels
+// detect the death of a peer.
 func UCXParams(transports string, trusted bool) map[string]string {
 	config := "KEEPALIVE_INTERVAL=inf"
 	if transports != "" {

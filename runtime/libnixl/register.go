@@ -34,7 +34,7 @@ func (a *Agent) Register(kind Kind, ranges ...Range) (*Memory, error) {
 	return m, nil
 }
 
-// Close removes the memory from the backend. That is no fence: peers that knew it may still reach it.
+// Close removes the memory from the backend. That is not a fence: a peer that knew the memory may still reach it (M4).
 func (m *Memory) Close() error {
 	if m.agent == nil {
 		return fmt.Errorf("%w: memory", ErrClosed)
@@ -46,7 +46,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// call registers the memory, or deregisters it if off is set.
+// call registers the memory, or deregisters the memory if off is set.
 func (m *Memory) call(off bool) error {
 	a := m.agent
 	if len(m.ranges) == 0 {

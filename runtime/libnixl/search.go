@@ -12,7 +12,7 @@ const LibraryVariable = "KVFERRY_LIBNIXL"
 
 // Options say which library to load.
 type Options struct {
-	// Library is the file to load, or a bare name for the loader's own search; nothing else is tried then. Empty: the
+	// Library is the file to load, or a bare name for the loader's search; then nothing else is tried. Empty: the
 	// variable KVFERRY_LIBNIXL; if that is empty too, libnixl_capi.so by the loader's search.
 	Library string
 }
@@ -25,12 +25,12 @@ func (o Options) candidates() []string {
 // Info describes a loaded library, for logs and reports.
 type Info struct {
 	Library string // the file that was loaded
-	// Signals are those for which loading has installed a handler that does not run on the alternate stack. A Go program
-	// aborts when such a handler runs on one of its threads, so the caller should log them.
+	// Signals lists the signals for which loading the library has installed a handler that does not run on the alternate
+	// stack. A Go program aborts when this kind of handler runs on a Go thread, so the caller should log the list.
 	Signals []int
 }
 
-// settings are the environment variables for UCX that Open sets unless they are set already.
+// settings are the environment variables for UCX that Open sets if the user has not set a value.
 var settings = []struct{ name, value string }{{"UCX_MEM_EVENTS", "n"}, {"UCX_DEBUG_SIGNO", "0"},
 	{"UCX_LOG_FILE", "stderr"}}
 

@@ -20,19 +20,19 @@ type TransferOptions struct {
 	Operation     Operation
 	Peer          string // the name that Load returned
 	Local, Remote Side
-	// Pairs must lie in memory that is registered at both ends. At least one is needed.
+	// Pairs must lie in memory that is registered at both ends. There must be at least one pair.
 	Pairs []Pair
 	// Notice is sent to the peer after the bytes, by the Check that finds the transfer done; none if empty.
 	Notice []byte
 }
 
-// A Transfer may be posted repeatedly, one post at a time. It belongs to the owner of its agent.
+// A Transfer may be posted repeatedly, one post at a time. A Transfer belongs to the owner of its agent.
 type Transfer struct {
 	agent   *Agent // nil: closed
 	request C.nixl_handle
 }
 
-// NewTransfer makes a transfer. It moves nothing yet, and keeps nothing of the options.
+// NewTransfer makes a transfer, which moves nothing yet and keeps nothing of the options.
 func (a *Agent) NewTransfer(o TransferOptions) (*Transfer, error) {
 	if err := checkName("peer", o.Peer); err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func (t *Transfer) Post() (done bool, err error) {
 	return t.ask(func(a *C.struct_agent, r C.nixl_handle) C.int { return C.nixl_call_post(a, r) })
 }
 
-// Check advances what the agent has in flight and reports whether the transfer is done. After an error it is unknown
-// which bytes have arrived or may still arrive.
+// Check advances what the agent has in flight and reports whether the transfer is done. After an error any byte may
+// have arrived or may still arrive.
 func (t *Transfer) Check() (done bool, err error) {
 	return t.ask(func(a *C.struct_agent, r C.nixl_handle) C.int { return C.nixl_call_check(a, r) })
 }
@@ -88,7 +88,7 @@ func (t *Transfer) ask(call func(*C.struct_agent, C.nixl_handle) C.int) (done bo
 	return status == C.NIXL_SUCCESS, a.fails(status, "")
 }
 
-// Close frees the transfer's resources. It does not stop a transfer in flight: see the package comment.
+// Close frees the transfer's resources. A transfer in flight is not stopped: see the package comment.
 func (t *Transfer) Close() error {
 	a := t.agent
 	if a == nil {

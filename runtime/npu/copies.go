@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// copies carries out the Copy effects of a machine, whose Limits bound their number. A copy that the device has begun
-// is not canceled: it ends sooner than any way of aborting it.
+// copies carries out the Copy effects of a machine. The machine's Limits bound the number of copies. A copy that the
+// device has begun is not canceled, because every copy ends sooner than an abort would.
 type copies struct {
 	pools     *pools
 	workQueue *workQueue
@@ -24,7 +24,7 @@ func newCopies(p *pools, y *workQueue) *copies {
 	return &copies{pools: p, workQueue: y, waiting: map[effects.Corr]*job{}}
 }
 
-// start begins one Copy, or queues it.
+// start begins a Copy, or queues the Copy.
 func (c *copies) start(e *effects.Copy) {
 	corr, pairs := e.Corr, append([]effects.CopyPair(nil), e.Pairs...)
 	j := &job{refuse: func() {
@@ -41,7 +41,7 @@ func (c *copies) start(e *effects.Copy) {
 	c.workQueue.add(j)
 }
 
-// begun notes that a copy can no longer be canceled.
+// begun records that a copy can no longer be canceled.
 func (c *copies) begun(corr effects.Corr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *copies) cancel(corr effects.Corr) {
 	}
 }
 
-// carryOut copies a batch and reports whether the track is quiet.
+// carryOut copies a batch. The result is true if the stream has no work left and can be used again.
 func (c *copies) carryOut(k *track, corr effects.Corr, pairs []effects.CopyPair) bool {
 	batch := make([]acl.Copy, len(pairs))
 	onHost := true
@@ -67,7 +67,7 @@ func (c *copies) carryOut(k *track, corr effects.Corr, pairs []effects.CopyPair)
 		batch[i] = acl.Copy{Dst: c.pools.rangeOf(pair.To), Src: c.pools.rangeOf(pair.From)}
 		onHost = onHost && batch[i].Src.Memory.Place() == acl.OnHost && batch[i].Dst.Memory.Place() == acl.OnHost
 	}
-	if onHost { // a device cannot do this: AscendCL refuses it
+	if onHost { // AscendCL refuses a copy from host to host
 		for _, pair := range pairs {
 			copy(c.pools.Bytes(pair.To), c.pools.Bytes(pair.From))
 		}

@@ -15,11 +15,11 @@ import (
 
 // Options describes a device. Zero fields mean their defaults.
 type Options struct {
-	Device         acl.DeviceID  // among those that this process sees
+	Device         acl.DeviceID  // among the devices that are visible to this process
 	CopyStreams    int           // number of copies that run at a time; 4, as many as a put is divided into
 	ScatterStreams int           // number of scatters that run at a time, over all fetches; 4
-	StuckAfter     time.Duration // longest time of one copy or scatter on the device; 10 s
-	CloseTimeout   time.Duration // how long closing waits for work that had to be aborted; 5 s
+	StuckAfter     time.Duration // longest time of a copy or scatter on the device; 10 s
+	CloseTimeout   time.Duration // how long a close waits for aborted work; 5 s
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -49,14 +49,14 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// A Device is an NPU in use, for one node at a time. Its methods are safe for concurrent use.
+// A Device is an NPU in use, for one node at a time. The methods are safe for concurrent use.
 type Device struct {
 	o       Options
 	context *acl.Context
 
 	mu    sync.Mutex
 	pools *pools // of the open node; nil if there is none
-	taken bool   // a node has the device, or is being opened
+	taken bool   // a node uses the device, or is being opened
 }
 
 // ErrBusy: the device belongs to a node that is open, or could not be closed.
@@ -65,7 +65,7 @@ var ErrBusy = errors.New("npu: busy")
 // ErrClosed: no node is open on the device.
 var ErrClosed = errors.New("npu: closed")
 
-// Open takes an NPU into use. The caller closes it after the node. The errors are acl's.
+// Open starts to use an NPU. The caller closes the Device after the node. The errors wrap errors of package acl.
 func Open(lib *acl.Library, o Options) (*Device, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -81,11 +81,12 @@ func Open(lib *acl.Library, o Options) (*Device, error) {
 // Name returns "npu:" and the device's number.
 func (d *Device) Name() string { return fmt.Sprintf("npu:%d", d.o.Device) }
 
-// Context returns the device's context, for data planes. They must close what they make in it before the node ends.
+// Context returns the device's context, for data planes. A plane must close all objects that it makes in the context
+// before the node ends.
 func (d *Device) Context() *acl.Context { return d.context }
 
-// Open is the device.Opener of one node. It allocates pools on the device or in pinned host memory. A second node is
-// refused with ErrBusy until the first is closed.
+// Open is the device.Opener of a node: a method that allocates pools on the device or in pinned host memory. A second
+// node is refused with ErrBusy until the first node is closed.
 func (d *Device) Open(ctx context.Context, env device.Env) (device.Device, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu: %s was not opened: %w", d.Name(), err)
@@ -115,15 +116,15 @@ func (d *Device) opened() *pools {
 	return d.pools
 }
 
-// release notes that the node is closed.
+// release records that the node is closed.
 func (d *Device) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pools, d.taken = nil, false
 }
 
-// Close releases the NPU. It fails with ErrBusy while a node is open, and with acl's ErrBusy while streams, events or
-// memory are open in the context. A second Close does nothing.
+// Close releases the NPU. While a node is open, the error is ErrBusy; while streams, events or memory are open in the
+// context, the error is acl.ErrBusy. A second Close does nothing.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	taken := d.taken

@@ -14,14 +14,15 @@ import (
 
 // # Order on the device
 //
-// A machine scatters a page after its read has ended, and reads into it again after its scatter has. That is the order
-// that the host sees. AscendCL promises that a stream sees the stores of another stream only if it waits for an event
-// after them. So the stream of a scatter waits for the events after the reads that filled its pages. These have been
-// reached by then, as a rule of the machine, so the wait costs a task and no time. An event that was not reached
-// belongs to a read that was given up, and is not waited for. In the other direction, from scatter to read, no stores
-// have to be seen.
+// A machine scatters a page after the read into the page has ended, and reads into the page again after the scatter has
+// ended. That is the order that the host sees. AscendCL promises that a stream sees the stores of a second stream only
+// if the first stream waits for an event after the stores. So the stream of a scatter waits for the events after the
+// reads that filled its pages. The device has reached these events by then, because the machine starts a scatter only
+// after the read, so the wait costs a task and no time. An event that was not reached belongs to a read that was given
+// up; the stream does not wait for that event. From scatter to read no stream has to wait, because the read does not
+// need the scatter's stores.
 
-// marksMax bounds the events, of which a device has few. Reads whose scatter is long over need none.
+// marksMax bounds the events, because a device has few. A read needs no event once its scatter is over.
 const marksMax = 64
 
 // marks holds the events of the newest reads into the pools.
@@ -35,7 +36,7 @@ type marks struct {
 type mark struct {
 	event   *acl.Event
 	filled  []plane.Region // memory that the read filled; empty: the mark is free
-	waiting int            // number of scatters whose streams may not have passed the event
+	waiting int            // number of scatters that may not have passed the event
 }
 
 // fills reports whether the read filled a part of a page.
@@ -45,8 +46,8 @@ func (k *mark) fills(page device.Page) bool {
 	})
 }
 
-// Filled records an event after the work in a stream, which has just read into memory of the node's pools. It is the
-// function for hccl.Config.Filled. Without a node, and while scatters wait for all marks, it does nothing.
+// Filled records an event after the work in a stream, which has just read into memory of the node's pools. Use this
+// method as hccl.Config.Filled. Without a node, and while scatters wait for all marks, nothing is recorded.
 func (d *Device) Filled(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	p := d.opened()
 	if p == nil || len(memory) == 0 {
@@ -71,8 +72,8 @@ func (m *marks) set(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	return nil
 }
 
-// oldest returns a mark that may be set anew. It is not one that a stream still has to pass, because recording the
-// event again would move it.
+// oldest returns a mark with an event that may be recorded again, or nil. Marks that a stream still has to pass are
+// skipped, because a second recording would move the event.
 func (m *marks) oldest(t *acl.Thread) (*mark, error) {
 	if len(m.all) < marksMax {
 		event, err := t.NewEvent(acl.EventOptions{})
@@ -92,8 +93,8 @@ func (m *marks) oldest(t *acl.Thread) (*mark, error) {
 	return nil, nil
 }
 
-// wait makes a stream wait for the reads that filled pages. It returns their marks, which are not reused until passed
-// is called with them.
+// wait makes a stream wait for the reads that filled pages. The result is the marks of these reads, which are not
+// reused until releaseMarks is called with them.
 func (m *marks) wait(t *acl.Thread, s *acl.Stream, pages []device.Page) (behind []*mark, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +103,7 @@ func (m *marks) wait(t *acl.Thread, s *acl.Stream, pages []device.Page) (behind 
 			continue
 		}
 		if reached, err := k.event.Complete(t); err != nil || !reached {
-			continue // its read was given up, or has failed
+			continue // the read was given up, or has failed
 		}
 		k.waiting++
 		behind = append(behind, k)
@@ -113,7 +114,7 @@ func (m *marks) wait(t *acl.Thread, s *acl.Stream, pages []device.Page) (behind 
 	return behind, nil
 }
 
-// passed notes that one scatter does not wait for these marks any more.
+// passed releases marks after a scatter has ended.
 func (m *marks) passed(behind []*mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,12 +18,12 @@ import (
 // hugePage is the size and the alignment of the pages of device memory that HCCS can reach.
 const hugePage = 2 << 20
 
-// A pool is one range of memory that is divided into pages.
+// A pool is a range of memory that is divided into pages.
 type pool struct {
 	device.Pool
-	base   uint32      // the number of its first page
+	base   uint32      // number of the first page
 	memory *acl.Memory // nil: not allocated
-	file   *os.File    // of host memory that another process may map; nil: the library allocated it
+	file   *os.File    // of host memory that a second process may map; nil: allocated by the library
 	mapped []byte      // the mapping of file in this process
 	first  uint64      // offset of page 0
 	bytes  uint64      // size from there, in whole huge pages
@@ -75,9 +75,9 @@ func (p *pool) take(ctx context.Context, t *acl.Thread, align uint64) (err error
 	return nil
 }
 
-// takeFile allocates host memory as a file, which another process may map, and opens it to the device.
+// takeFile allocates host memory as a file, which a second process may map, and registers that memory with the device.
 func (p *pool) takeFile(ctx context.Context, t *acl.Thread) (err error) {
-	// Allocate all of it at once, because the library pins it: here a shortage is an error, later it would be a signal.
+	// Allocate all pages at once, because the library pins them: here a shortage is an error, later it would be a signal.
 	p.file, p.mapped, err = backing.Memfd{Name: "kvferry-engine", Bytes: p.bytes, Writable: true}.Take(ctx)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (p *pool) free(t *acl.Thread) error {
 	return p.dropFile()
 }
 
-// source describes where the memory was to be allocated and how much of it is free, for an error.
+// source describes the memory from which the pool was to be allocated, and the free part of that memory, for an error.
 func (p *pool) source(t *acl.Thread) string {
 	if p.Host {
 		return "pinned memory of the host"

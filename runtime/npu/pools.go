@@ -17,18 +17,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// pools is a node's memory on a device. It implements device.Device.
+// pools is a node's memory on a device, and implements device.Device.
 type pools struct {
 	d       *Device
 	log     *slog.Logger
-	all     []*pool // the engine's pool, and the second one if there is one
+	all     []*pool // the engine's pool, and the second pool if there is a second
 	leased  *plane.LeasedPool
 	sink    plane.Sink
 	copies  *copies
 	scatter *workQueue
 	marks   marks
 
-	export   *acl.Export // of the pool in device memory; nil: it is not exported
+	export   *acl.Export // of the pool in device memory; nil: not exported
 	exported *device.Export
 	admitted struct {
 		sync.Mutex
@@ -87,7 +87,7 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 	return nil, err
 }
 
-// lease makes the table of leases over the pools, all of which peers can reach.
+// lease makes the table of grants and leases over the pools, all of which peers can reach.
 func (p *pools) lease(env device.Env) (err error) {
 	served := p.all[0]
 	c := plane.LeasedPoolConfig{
@@ -124,7 +124,7 @@ func (p *pools) Bytes(page effects.Page) []byte {
 	return bytes[r.Offset : r.Offset+r.Size : r.Offset+r.Size]
 }
 
-// open exports the pool in device memory for engines of other processes.
+// open exports the pool in device memory for engines in separate processes.
 func (p *pools) open(t *acl.Thread) error {
 	at := slices.IndexFunc(p.all, func(x *pool) bool { return !x.Host && x.Attachable })
 	if at < 0 {
@@ -161,7 +161,7 @@ func (p *pools) Admit(process int32) error {
 	if !p.count(process) {
 		return fmt.Errorf("%w: %s exports nothing", ErrClosed, p.Name())
 	}
-	// Again for a process that is already admitted: its number may have belonged to another process before.
+	// Repeat the call for a process that is already admitted: the number may have belonged to an earlier process.
 	if err := p.d.context.Do(func(t *acl.Thread) error { return p.export.Admit(t, process) }); err != nil {
 		p.Depart(process)
 		return fmt.Errorf("npu: admitting process %d to %s: %w", process, p.Name(), err)
@@ -169,7 +169,7 @@ func (p *pools) Admit(process int32) error {
 	return nil
 }
 
-// count notes that a process may import the memory from now on. It returns false if nothing is exported.
+// count records that a process may import the memory from now on. The result is false if nothing is exported.
 func (p *pools) count(process int32) bool {
 	p.admitted.Lock()
 	defer p.admitted.Unlock()
@@ -230,7 +230,7 @@ func (p *pools) rangeOf(page effects.Page) acl.Range {
 		page.Pool, page.Length, p.Name()))
 }
 
-// at returns the range of an address in one of the pools.
+// at returns the range of an address in the pools.
 func (p *pools) at(where device.Page) (acl.Range, error) {
 	for _, pool := range p.all {
 		r := pool.region()
@@ -243,8 +243,8 @@ func (p *pools) at(where device.Page) (acl.Range, error) {
 		p.Name())
 }
 
-// Range returns where a page is, for work that an engine puts into its own streams on the device. It fails with
-// ErrClosed if no node is open.
+// Range returns where a page is, for work that an engine puts into the engine's streams on the device. If no node is
+// open, the error is ErrClosed.
 func (d *Device) Range(page device.Page) (acl.Range, error) {
 	p := d.opened()
 	if p == nil {
@@ -253,8 +253,8 @@ func (d *Device) Range(page device.Page) (acl.Range, error) {
 	return p.at(page)
 }
 
-// Close implements device.Device. It ends the work first, then the streams, then the memory. After an error it may be
-// called again; until it succeeds the device accepts no other node.
+// Close implements device.Device. Close ends the work first, then the streams, and then frees the memory (M4). After an
+// error Close may be called again; until a call succeeds the device accepts no new node.
 func (p *pools) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.d.o.StuckAfter)
 	defer cancel()

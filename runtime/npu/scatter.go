@@ -11,18 +11,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// Enqueue is an engine's device code. It puts into the stream the copies of chunks to where the engine computes, and
-// returns without waiting for them. Chunk i belongs to the fetch's key number first+i; it is on the device or in pinned
-// memory, and must only be read. Enqueue runs on the thread of the device's context, so all other work of that context
-// waits for it; it must not call Do of that context. An error fails the fetch.
+// Enqueue is an engine's device code. Enqueue puts into the stream the copies of chunks to the engine's own memory, and
+// returns without a wait. Chunk i belongs to the fetch's key number first+i. The chunk is on the device or in pinned
+// memory, and must only be read. Enqueue runs on the thread of the device's context, so all further work of that
+// context waits; Enqueue must not call Do of that context. An error fails the fetch.
 type Enqueue func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error
 
-// Scatter makes of an engine's device code the function for Fetch.Device of a node on this device. Calls of several
-// fetches run side by side, each on its own stream, which first waits for the reads that filled the chunks. So one
-// batch is scattered while the device reads the next.
+// Scatter returns the function for runtime.Fetch.Device that runs an engine's device code on this device. Calls of
+// several fetches run in parallel, each on a stream that first waits for the reads that filled the chunks. So a batch
+// is scattered while the device reads the next batch.
 //
-// A call returns when the device has read the chunks. If it failed, or its context has ended, it returns when nothing
-// that was enqueued touches the chunks or the engine's memory any more.
+// A call returns when the device has read the chunks. A call that failed, or had its context canceled, returns when no
+// enqueued work touches the chunks or the engine's memory any more (M4).
 func (d *Device) Scatter(enqueue Enqueue) func(ctx context.Context, first int, chunks []device.Page) error {
 	return func(ctx context.Context, first int, chunks []device.Page) error {
 		p := d.opened()
@@ -52,7 +52,7 @@ func (d *Device) Scatter(enqueue Enqueue) func(ctx context.Context, first int, c
 	}
 }
 
-// A scattering is one call of the function that Scatter returns.
+// A scattering is a call of the function that Device.Scatter returns.
 type scattering struct {
 	pools   *pools
 	ctx     context.Context
@@ -60,11 +60,11 @@ type scattering struct {
 	first   int
 	chunks  []acl.Range
 	pages   []device.Page
-	done    chan error // has room for one
+	done    chan error // buffered, for one value
 }
 
-// run carries out the scatter and reports whether the track is quiet. If not, the call never returns, because the
-// chunks are in use.
+// run carries out the scatter. The result is true if the stream has no work left and can be used again. If not, the
+// call never returns, because the chunks are in use.
 func (s *scattering) run(k *track) bool {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -85,7 +85,7 @@ func (s *scattering) run(k *track) bool {
 	}
 	s.pools.marks.passed(behind)
 	if gone := s.ctx.Err(); gone != nil && errors.Is(err, ErrStuck) {
-		err = gone // it was given up because its context ended
+		err = gone // given up because the context ended
 	}
 	s.done <- err
 	return true

@@ -10,19 +10,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A track is a stream that runs one piece of work at a time, so that a failure belongs to one piece and disturbs no
-// other. It belongs to one goroutine at a time.
+// A track is a stream that runs a single piece of work at a time, so that a failure belongs to this piece and disturbs
+// no further work. A track belongs to one goroutine at a time.
 type track struct {
 	context *acl.Context
-	stream  *acl.Stream // nil: made when it is needed
+	stream  *acl.Stream // nil: made when needed
 	aborted bool
-	ended   chan error // the completion of the work; has room for one
+	ended   chan error // the completion of the work; buffered, for one value
 }
 
-// ErrStuck: work did not end in time. It may still be running.
+// ErrStuck: work did not end in time, and may still be running.
 var ErrStuck = errors.New("npu: stuck")
 
-// grace is how much longer abandoned work may take before it is aborted.
+// grace is the time after which abandoned work is aborted.
 const grace = 100 * time.Millisecond
 
 // open makes the stream if there is none.
@@ -34,8 +34,9 @@ func (k *track) open(t *acl.Thread) (err error) {
 	return err
 }
 
-// run calls put to put work into the stream and waits for its end: for limit, or for grace once hurry is closed.
-// settled is true if the work ended with nil or if nothing was put in; otherwise the caller must call quieten next.
+// run calls enqueue to put work into the stream, and waits for the end of the work: for limit, or for abandonGrace once
+// hurry is closed. settled is true if the work ended without an error, or if no work was put into the stream. Otherwise
+// the caller must next call endWork, because the work may still touch memory (M4).
 func (k *track) run(put func(*acl.Thread, *acl.Stream) error, limit time.Duration, hurry <-chan struct{}) (settled bool,
 	err error) {
 	ended := make(chan error, 1)
@@ -75,13 +76,13 @@ const (
 	againMax = time.Second
 )
 
-// margin is the time that the piece being moved at an abort gets to end: AscendCL gives no bound, and its own users
-// wait as long.
+// margin is the time for which a piece may still be moved after an abort. AscendCL gives no bound; the vendor's
+// transfer library waits as long.
 const margin = 100 * time.Millisecond
 
-// quieten aborts and destroys the stream, and returns when none of its work can touch memory any more. It tries until
-// it succeeds, or until stop is closed: then the error says why it did not, and it may be called again. completed says
-// that the work has ended successfully after all.
+// quieten aborts and destroys the stream, and returns nil when no work of the stream can touch memory any more (M4). A
+// refused attempt is repeated until stop is closed; then the result is the last error, and the method may be called
+// again. completed is true if the work has ended successfully after all.
 func (k *track) quieten(stop <-chan struct{}) (completed bool, err error) {
 	for again := againMin; ; again = min(2*again, againMax) {
 		if err = k.context.Do(k.destroy); err == nil {
@@ -104,8 +105,8 @@ func (k *track) quieten(stop <-chan struct{}) (completed bool, err error) {
 	}
 }
 
-// destroy ends the stream, whatever is in it. Without an abort, which old libraries lack, it is destroyed only once its
-// work has ended.
+// destroy ends the stream with any work in it. Without an abort, which old libraries lack, the stream is destroyed only
+// once the work has ended.
 func (k *track) destroy(t *acl.Thread) error {
 	if !k.aborted {
 		err := k.stream.Abort(t)

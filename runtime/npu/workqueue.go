@@ -13,28 +13,28 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A workQueue runs jobs on a few tracks, in order. Its goroutines end when no job waits. It has no bound of its own,
-// because its callers bound their jobs.
+// A workQueue runs jobs in order on a few streams, at most one job on each stream. A goroutine of the queue ends when
+// no job waits. The queue has no bound, because the callers bound their jobs.
 type workQueue struct {
 	context *acl.Context
-	hurry   context.Context // canceled once no caller waits for the results of running jobs
+	hurry   context.Context // canceled to abandon the running jobs
 	rush    context.CancelFunc
 	stop    chan struct{} // closed when streams that cannot be destroyed are to be given up
 
 	mu      sync.Mutex
 	waiting []*job
 	free    []*track
-	lost    []*track      // tracks that could not be quietened
-	running int           // number of running jobs, each on a track
+	lost    []*track      // streams with work that could not be ended
+	running int           // number of running jobs, each on a stream
 	closed  bool          // no further job begins
 	idle    chan struct{} // made by close; closed when no job runs
 }
 
-// A job is one piece of work. Exactly one of its functions is called, once.
+// A job is a piece of work. Either run or refuse is called, once.
 type job struct {
-	// run does the job and reports whether the track is quiet.
+	// run does the job. The result is true if the stream has no work left and can be used again.
 	run func(*track) bool
-	// refuse reports that the job will not be done.
+	// refuse tells the caller that the job will not be done.
 	refuse func()
 }
 
@@ -47,7 +47,7 @@ func newWorkQueue(c *acl.Context, tracks int) *workQueue {
 	return y
 }
 
-// open makes all streams now, to find out whether the device has as many.
+// open makes all streams now, to find out whether the device has enough.
 func (y *workQueue) open(t *acl.Thread) error {
 	for _, k := range y.free {
 		if err := k.open(t); err != nil {
@@ -57,7 +57,7 @@ func (y *workQueue) open(t *acl.Thread) error {
 	return nil
 }
 
-// add runs a job when a track is free. It does not block.
+// add runs a job when a stream is free. The call does not block.
 func (y *workQueue) add(j *job) {
 	y.mu.Lock()
 	if y.closed {
@@ -75,7 +75,7 @@ func (y *workQueue) add(j *job) {
 	}
 }
 
-// remove takes a job out of the queue, and reports whether it had not begun.
+// remove takes a job out of the queue. The result is false if the job has begun.
 func (y *workQueue) remove(j *job) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -87,7 +87,7 @@ func (y *workQueue) remove(j *job) bool {
 	return true
 }
 
-// work runs jobs on a track until none waits, or the track is lost.
+// work runs jobs on a stream until no job waits, or until a job leaves work in the stream.
 func (y *workQueue) work(k *track) {
 	for quiet := true; ; {
 		y.mu.Lock()
@@ -112,9 +112,9 @@ func (y *workQueue) work(k *track) {
 	}
 }
 
-// close refuses the jobs that wait, and waits for the running ones until ctx ends. Then it cuts them short, waits for
-// their streams for patience, and closes all streams. After an error some work may go on, and close may be called
-// again.
+// close refuses the queued jobs, and waits for the running jobs until ctx ends. Then close abandons the running jobs,
+// waits for their streams for abortTimeout, and closes all streams. After an error some work may go on, and close may
+// be called again.
 func (y *workQueue) close(ctx context.Context, patience time.Duration) error {
 	y.mu.Lock()
 	waiting, first := y.waiting, !y.closed
@@ -136,7 +136,8 @@ func (y *workQueue) close(ctx context.Context, patience time.Duration) error {
 	return y.clear()
 }
 
-// wait waits for the running jobs, in stages of less and less time. Jobs that are left end by themselves.
+// wait waits for the running jobs: until ctx ends, then until the abandoned jobs have had time to end. Then stop is
+// closed, which ends the remaining jobs.
 func (y *workQueue) wait(ctx context.Context, idle <-chan struct{}, patience time.Duration) {
 	select {
 	case <-idle:
@@ -153,7 +154,7 @@ func (y *workQueue) wait(ctx context.Context, idle <-chan struct{}, patience tim
 	}
 }
 
-// clear closes the streams of all tracks. No job must be running.
+// clear closes all streams. No job must be running.
 func (y *workQueue) clear() error {
 	y.mu.Lock()
 	defer y.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// An api is one of the endpoints at which clients request generated text.
+// An api is an endpoint at which clients request generated text.
 type api struct {
 	path string
-	// limits are the fields that bound the length of the answer. The first one always exists.
+	// limits are the fields that bound the length of the answer. There is at least one.
 	limits []string
-	// isPrompt reports whether the prompt is the field "prompt". Otherwise it is a list of messages.
+	// isPrompt reports whether the prompt is the field "prompt". Otherwise the prompt is a list of messages.
 	isPrompt bool
 }
 
@@ -26,7 +26,7 @@ var (
 
 var apis = []*api{completions, chat, responses, messages}
 
-// refusal returns why no engine can answer a request, or nil.
+// refusal returns an error if no engine can answer the request through a proxy.
 func (r request) refusal() error {
 	if r.api != responses {
 		return nil
@@ -43,9 +43,9 @@ func (r request) refusal() error {
 }
 
 // uncachedField returns the name of the field because of which the decode engine has to compute the prompt, or "" if a
-// prefill engine may. One cache goes to one sequence of the decode engine, which would wait in vain for the caches of
-// several prompts, or of several sequences of one prompt. A client that asks for log probabilities of the prompt itself
-// needs it computed. And the names of KV chunks are made of token ids, so they cannot express embeddings.
+// prefill engine may. A cache goes to a single sequence of the decode engine, which would wait in vain for the caches
+// of several prompts, or of several sequences of the same prompt. For log probabilities of the prompt itself the decode
+// engine has to compute the prompt. And the names of KV chunks are made of token ids, which cannot express embeddings.
 func (r request) uncachedField() string {
 	if r.api.isPrompt {
 		if prompt := r.fields["prompt"]; !isText(prompt) && !isNumbers(prompt) {
@@ -69,7 +69,7 @@ func (r request) uncachedField() string {
 	if given, ok := r.fields["truncation"]; ok && !isNull(given) && string(given) != `"disabled"` {
 		return "truncation"
 	}
-	// With tools that the engine itself runs, one request has several prompts, one after the other.
+	// With tools that the engine itself runs, a request has several prompts in sequence.
 	if r.api == responses && !allFunctions(r.fields["tools"]) {
 		return "tools"
 	}
@@ -118,7 +118,7 @@ func allFunctions(tools []byte) bool {
 	return true
 }
 
-// items yields the values of a JSON array in valid JSON; for any other value, nothing.
+// items yields the values of a JSON array in valid JSON, and nothing if the value is not an array.
 func items(array []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		rest, ok := bytes.CutPrefix(array, []byte("["))
@@ -136,8 +136,8 @@ func items(array []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// fieldsOf yields the names, quoted as they are, and the values of a JSON object in valid JSON; for any other value,
-// nothing.
+// fieldsOf yields the names, still quoted, and the values of a JSON object in valid JSON, and nothing if the value is
+// not an object.
 func fieldsOf(object []byte) func(yield func(name, value []byte) bool) {
 	return func(yield func(name, value []byte) bool) {
 		rest, ok := bytes.CutPrefix(object, []byte("{"))
@@ -189,7 +189,7 @@ func valueEnd(text []byte) int {
 	}
 }
 
-// isName reports whether a quoted JSON string equals name, even if it is written with escapes.
+// isName reports whether a quoted JSON string equals name, even if the string contains escapes.
 func isName(quoted []byte, name string) bool {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return len(quoted) == len(name)+2 && quoted[0] == '"' && string(quoted[1:len(quoted)-1]) == name
@@ -202,8 +202,8 @@ func isNull(value json.RawMessage) bool { return string(value) == "null" }
 
 func isText(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
 
-// isNumbers reports whether value is a list of numbers: the tokens of one prompt. Lists of texts or lists are several
-// prompts.
+// isNumbers reports whether value is a list of numbers: the tokens of a single prompt. Lists of texts or lists are
+// several prompts.
 func isNumbers(value json.RawMessage) bool {
 	inner, ok := bytes.CutPrefix(value, []byte("["))
 	inner = bytes.TrimLeft(inner, space)

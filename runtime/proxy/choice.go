@@ -17,17 +17,17 @@ type request struct {
 	api    *api // nil: a request that generates no text
 }
 
-// fieldsMax bounds the fields of a request, because each takes memory besides its bytes.
+// fieldsMax bounds the fields of a request, because each field takes memory besides the bytes.
 const fieldsMax = 256
 
 // argumentBytes bounds vllm_xargs.
 const argumentBytes = 64 << 10
 
-// paramsField is the field of a request in which the agents that send and receive its KV cache are named.
+// paramsField is the field of a request that names the agents that send and receive the request's KV cache.
 const paramsField = "kv_transfer_params"
 
 // cacheFields are the fields in which a client could name agents, or another request's cache: of KV, and of encoders'
-// outputs. They are never passed to an engine.
+// outputs. The proxy never passes these fields to an engine.
 var cacheFields = []string{paramsField, "ec_transfer_params"}
 
 // parse parses a body. Fields about caches are dropped.
@@ -52,7 +52,7 @@ func parse(body []byte, a *api) (request, error) {
 	return r, r.dropCacheArguments()
 }
 
-// dropCacheArguments drops the same fields from vllm_xargs, the other place from which vLLM takes them.
+// dropCacheArguments drops the same fields from vllm_xargs, from which vLLM takes them as well.
 func (r request) dropCacheArguments() error {
 	const field = "vllm_xargs"
 	given, ok := r.fields[field]
@@ -71,7 +71,7 @@ func (r request) dropCacheArguments() error {
 	return err
 }
 
-// A spec says where a prompt's cache is to be sent, in LMCache's words. Ports are lists with one port for each rank.
+// A spec names the receiver of a prompt's cache, in the format of LMCache. Ports are lists with a port for each rank.
 type spec struct {
 	Request string   `json:"req_id"`
 	Host    string   `json:"receiver_host"`
@@ -84,7 +84,7 @@ type spec struct {
 var notForPrefill = []string{"stream_options", "min_tokens", "n", "best_of", "logprobs", "top_logprobs",
 	"return_token_ids", "return_tokens_as_token_ids", "include", "enable_response_messages"}
 
-// forPrefill returns the body with which a prefill engine computes the prompt and sends its cache.
+// forPrefill returns the body with which a prefill engine computes the prompt and sends the cache.
 func (r request) forPrefill(name string, d Decode) (pieces, error) {
 	fields := maps.Clone(r.fields)
 	for _, name := range notForPrefill {
@@ -106,7 +106,8 @@ func (r request) forPrefill(name string, d Decode) (pieces, error) {
 	return joinFields(fields), nil
 }
 
-// forDecode returns the body for a decode engine: with params it uses the cache, without it computes the prompt.
+// forDecode returns the body for a decode engine: with params the engine uses the cache, without params the engine
+// computes the prompt.
 func (r request) forDecode(params json.RawMessage) pieces {
 	fields := r.fields
 	if params != nil {
@@ -116,7 +117,7 @@ func (r request) forDecode(params json.RawMessage) pieces {
 	return joinFields(fields)
 }
 
-// pieces is a body in several parts that are sent one after the other.
+// pieces is a body in several parts that are sent in sequence.
 type pieces [][]byte
 
 // joinFields returns a JSON object with these fields.
@@ -140,7 +141,7 @@ func (p pieces) len() (n int64) {
 	return n
 }
 
-// pieceBytes bounds bodies that are copied, so that they can be written at once.
+// pieceBytes bounds bodies that are copied into a single part, so that the body can be written at once.
 const pieceBytes = 16 << 10
 
 func (p pieces) reader() io.ReadCloser {
@@ -154,7 +155,7 @@ func (p pieces) reader() io.ReadCloser {
 	return io.NopCloser(io.MultiReader(readers...))
 }
 
-// cacheParams returns what a prefill engine's answer says about the cache that it sent, or nil if it sent none.
+// cacheParams returns the parameters of the cache in a prefill engine's answer, or nil if the engine sent no cache.
 func cacheParams(body []byte) json.RawMessage {
 	var a struct {
 		Params map[string]json.RawMessage `json:"kv_transfer_params"`

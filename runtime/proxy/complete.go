@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// answerBytes bounds the answer that is read from a prefill engine: one token, and parameters.
+// answerBytes bounds the answer that is read from a prefill engine: a token, and parameters.
 const answerBytes = 256 << 10
 
 const idHeader = "X-Request-Id"
@@ -58,7 +58,8 @@ func (p *Proxy) complete(a *api) http.HandlerFunc {
 	}
 }
 
-// reserveSlot takes one of the requests in flight, or answers that there is none. release gives it back.
+// reserveSlot reserves a slot of the requests in flight, or answers the request with an error if there is no slot.
+// release gives the slot back.
 func (p *Proxy) reserveSlot(w http.ResponseWriter, r *http.Request) (exit func(), ok bool) {
 	address := addressOf(r)
 	if err := p.slots.take(address, 1); err != nil {
@@ -77,12 +78,12 @@ func (p *Proxy) refuseFull(w http.ResponseWriter, why string) {
 	p.refuse(w, http.StatusServiceUnavailable, why+": try again, raise it, or run another proxy beside this one")
 }
 
-// readBody reads a request's body and reserves a slot for the request. If ok is false it has answered the request. done
-// releases what was reserved. Until the body is whole only its bytes count, otherwise slow clients would keep others
-// out.
+// readBody reads a request's body and reserves a slot for the request. If ok is false, readBody has answered the
+// request with an error. done releases the slot and the bytes. Until the body is complete only the bytes count, because
+// otherwise slow clients would occupy all slots.
 func (p *Proxy) readBody(w http.ResponseWriter, r *http.Request) (body []byte, done func(), ok bool) {
 	if given := r.Header.Get("Content-Type"); !isJSON(given) {
-		// A web page may make a browser send any other type anywhere without a preflight request.
+		// A web page may make a browser send any type except JSON without a preflight request.
 		closeUnread(w)
 		p.refuse(w, http.StatusUnsupportedMediaType, fmt.Sprintf(
 			"Content-Type is %.80q: send JSON, and say so by application/json", given))
@@ -131,8 +132,8 @@ func (p *Proxy) readBody(w http.ResponseWriter, r *http.Request) (body []byte, d
 	return nil, nil, false
 }
 
-// closeUnread makes the server close the connection after the response. Otherwise it would read the rest of the body
-// before it sends the response, and a slow client would learn late that it is refused.
+// closeUnread makes the server close the connection after the response. Otherwise the server would read the rest of the
+// body before the response, and a slow client would learn late about the refusal.
 func closeUnread(w http.ResponseWriter) { w.Header().Set("Connection", "close") }
 
 // A meteredBody takes the bytes of a body out of shares as they arrive, so a client that announces a long body and
@@ -168,7 +169,7 @@ func isJSON(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(kind), "application/json")
 }
 
-// requestID returns the client's name for its request, or a new one.
+// requestID returns the client's name for the request, or a new name.
 func requestID(r *http.Request) string {
 	id := r.Header.Get(idHeader)
 	good := len(id) > 0 && len(id) <= 96
@@ -181,10 +182,10 @@ func requestID(r *http.Request) string {
 	return id
 }
 
-// A call is what the requests to both engines have in common.
+// A call holds the common parts of the requests to both engines.
 type call struct {
 	path    string
-	id      string // the client's name for the request, or one drawn here
+	id      string // the client's name for the request, or a random name
 	headers http.Header
 	begun   time.Time
 }
@@ -207,7 +208,7 @@ func passedHeaders(from http.Header, id string) http.Header {
 	return h
 }
 
-// ask sends a call to an engine. It does not follow redirects.
+// ask sends a call to an engine, and does not follow redirects.
 func (p *Proxy) ask(ctx context.Context, method string, engine *url.URL, c call, body pieces) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, engine.JoinPath(c.path).String(), nil)
 	if err != nil {
@@ -230,8 +231,8 @@ func (p *Proxy) ask(ctx context.Context, method string, engine *url.URL, c call,
 type reason int
 
 const (
-	byInput     reason = iota // the request says something that prevents sending its cache
-	noEngine                  // there is no prefill engine, or all rest
+	byInput     reason = iota // a field of the request prevents sending the cache
+	noEngine                  // there is no prefill engine, or all prefill engines rest
 	notSent                   // the prefill engine answered and sent no cache
 	refusedIt                 // the prefill engine refused the request, as the decode engine will
 	lateEngine                // the prefill engine did not answer in time
@@ -239,13 +240,13 @@ const (
 	reasons                   // their number
 )
 
-// String implements fmt.Stringer. It is also the label of a metric.
+// String implements fmt.Stringer. The text is also the label of a metric.
 func (r reason) String() string {
 	return [reasons]string{"input", "no_prefill_engine", "not_sent", "refused", "late", "prefill_failed"}[r]
 }
 
-// prefill lets a prefill engine compute a prompt and send the cache to the decode engine d. It returns the parameters
-// for d, or the reason why d computes the prompt.
+// prefill lets a prefill engine compute a prompt and send the cache to the decode engine d. The results are the
+// parameters for d, or the reason why d computes the prompt.
 func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.RawMessage, reason) {
 	if r.uncachedField() != "" {
 		return nil, byInput
@@ -255,8 +256,8 @@ func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.
 	if at < 0 {
 		return nil, noEngine
 	}
-	// Both engines' agents know the request by this name. It is drawn because a client may use one id for two requests,
-	// and a client that could guess another one's name would get its cache.
+	// Both engines' agents know the request by this name. The name is random because a client may use the same id for two
+	// requests, and because a client that guesses the name of another client's request would get that request's cache.
 	body, err := r.forPrefill(c.id+"-"+uuid.NewString(), d)
 	if err != nil {
 		return nil, byInput
@@ -294,7 +295,7 @@ func (p *Proxy) prefill(ctx context.Context, c call, r request, d Decode) (json.
 
 var errNotSent = errors.New("the prefill engine answers without kv_transfer_params")
 
-// askPrefill sends one request to a prefill engine and returns the parameters in its answer.
+// askPrefill sends a request to a prefill engine and returns the parameters in the answer.
 func (p *Proxy) askPrefill(ctx context.Context, c call, engine *url.URL, body pieces) (json.RawMessage, error) {
 	res, err := p.ask(ctx, http.MethodPost, engine, c, body)
 	if err != nil {

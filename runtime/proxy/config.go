@@ -17,22 +17,22 @@ type Config struct {
 	Prefills []*url.URL
 	Decodes  []Decode
 
-	// Connections bounds the client connections, Requests the requests in flight. Zero means as many as fit into the files
-	// that the process may open, and at most 4096 and 2048. One client address may have as many requests as it leaves free
-	// for others: half of them if it is alone.
+	// Connections bounds the client connections, Requests the requests in flight. Zero means as many as fit into the
+	// files that the process may open, and at most 4096 and 2048. A client address may have as many requests as remain
+	// free for further clients: half of all requests if there is a single client address.
 	Connections int
 	Requests    int
-	BodyBytes   int64 // largest body of one request
-	// TotalBytes bounds the bodies of all requests in flight, which take up to twice that in memory. One client address
-	// may have as much as it leaves free for others, and one body in any case.
+	BodyBytes   int64 // largest body of a request
+	// TotalBytes bounds the bodies of all requests in flight, which take up to twice that in memory. A client address may
+	// have as many bytes as remain free for further clients, and a single body in any case.
 	TotalBytes int64
 
 	ReadTimeout    time.Duration // for receiving a whole request
-	WriteTimeout   time.Duration // how long a client may hold up its answer, besides the time that bytes it has read earn
+	WriteTimeout   time.Duration // how long a client may hold up its answer; bytes that were read earn more time
 	PrefillTimeout time.Duration // for the prefill engine's answer
 	Timeout        time.Duration // for a whole request
-	Silence        time.Duration // of a decode engine with requests, after which its health is checked
-	Rest           time.Duration // how long an engine that failed is left out, longer each time; 0: never
+	Silence        time.Duration // time without output of a decode engine with requests, before a health check
+	Rest           time.Duration // how long a failed engine is left out, longer each time; 0: never
 
 	Log *slog.Logger // nil: no log
 }
@@ -44,7 +44,7 @@ func Defaults() Config {
 		Timeout: 10 * time.Minute, Silence: 10 * time.Second, Rest: 5 * time.Second}
 }
 
-// A Decode is a decode engine and the agents that receive for it, one for each of its ranks.
+// A Decode is a decode engine and the agents that receive for this engine, with an agent for each rank.
 type Decode struct {
 	URL   *url.URL
 	Host  string // host of the agents, as the prefill engines' agents reach it
@@ -66,7 +66,8 @@ func ParseEngine(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkNoUser refuses an engine address with a user. A password may be in it, so the error shows only what follows.
+// checkNoUser refuses an engine address with a user. There may be a password, so the error shows only the text after
+// the user.
 func checkNoUser(text string) error {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 {
 		return fmt.Errorf("engine ...%s: it has a user before the @, and the proxy signs in to no engine; give its address "+
@@ -75,9 +76,9 @@ func checkNoUser(text string) error {
 	return nil
 }
 
-// ParseDecode parses a decode engine and its agents, such as http://10.0.0.2:8000=10.0.0.2:7300:7400. The agents' host
-// and ports are those of pd_peer_host, pd_peer_init_port and pd_peer_alloc_port in their configuration. Several ranks
-// have lists of ports with commas.
+// ParseDecode parses a decode engine and its agents, such as http://10.0.0.2:8000=10.0.0.2:7300:7400. The host and the
+// ports are pd_peer_host, pd_peer_init_port and pd_peer_alloc_port of the agents' configuration. Several ranks have
+// lists of ports with commas.
 func ParseDecode(text string) (Decode, error) {
 	if err := checkNoUser(text); err != nil {
 		return Decode{}, err

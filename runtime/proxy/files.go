@@ -12,18 +12,18 @@ const (
 	connectionsDefault = 4096
 	requestsDefault    = 2048
 
-	// A request in flight uses two files besides its client's connection: the connection to the engine, and one that is
-	// kept open for a moment after its use.
+	// A request in flight uses two files besides the client's connection: the connection to the engine, and a connection
+	// that stays open for a moment after use.
 	filesOfRequest = 2
 	// Files for logs, name lookups and the rest of the process, and two for the health check of each engine.
 	filesKept     = 32
 	filesOfEngine = 2
-	// the limit that is assumed if the system does not report one
+	// The limit that is assumed if the system does not report a limit.
 	filesUnknown = 1024
 )
 
 // fitFiles chooses the limits of connections and requests that were not given, so that they need fewer files than this
-// process may open (RLIMIT_NOFILE). It returns an error if limits that were given need more.
+// process may open (RLIMIT_NOFILE). If given limits need more files, the result is an error.
 func (c *Config) fitFiles() error {
 	limit, open, err := door.FileLimit()
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Config) fitFiles() error {
 	return c.fit(limit, open)
 }
 
-// fit is fitFiles for a process that may open limit files and has open ones.
+// fit is fitFiles for a process that may open limit files, of which open are open already.
 func (c *Config) fit(limit, open int) error {
 	kept := open + filesKept + filesOfEngine*(len(c.Prefills)+len(c.Decodes))
 	free := limit - kept
@@ -68,8 +68,8 @@ func (c *Config) fit(limit, open int) error {
 	return nil
 }
 
-// isOurShortage reports whether a connection to an engine failed because this process or its host lacked a resource:
-// that says nothing about the engine.
+// isOurShortage reports whether a connection to an engine failed because this process or host lacked a resource. An
+// error of this kind says nothing about the engine.
 func isOurShortage(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {

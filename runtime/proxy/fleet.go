@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A fleet holds the engines of one kind, prefill or decode. An engine is identified by its index in the configuration.
+// A fleet holds the engines of a kind, prefill or decode. An engine is identified by the index in the configuration.
 type fleet struct {
 	*turns
 	kind   string
@@ -28,19 +28,19 @@ func newFleet(kind string, urls []*url.URL, rest, trial time.Duration) *fleet {
 type verdict int
 
 const (
-	undecided verdict = iota // another request is checking, the proxy stops, or it lacks a file for the check
+	undecided verdict = iota // another request is checking, the proxy stops, or the proxy lacks a file
 	healthy
 	unhealthy
 )
 
-// modelBytes bounds the name of the model in a probe for one token.
+// modelBytes bounds the name of the model in a probe for a token.
 const modelBytes = 4 << 10
 
 // handleFailure is called when an engine did not answer a request as a healthy engine would. The request may be the
-// cause: a client can send one that fails, breaks off or takes too long at every engine. Therefore only an engine that
-// cannot be reached rests at once. Any other engine gets a health check first, in the background, so that no request
-// waits for it. A failure does not count against an engine if the client left, if this process lacked a file, or if the
-// answer took longer than Config.Timeout while the engine kept sending.
+// cause: a client can send a request that fails, breaks off or takes too long at every engine. Therefore only an engine
+// that cannot be reached rests at once. All further engines get a health check first, in the background, so that no
+// request waits for it. A failure does not count against an engine if the client left, if this process lacked a file,
+// or if the answer took longer than Config.Timeout while the engine kept sending.
 func (p *Proxy) handleFailure(ctx context.Context, f *fleet, at int, begun time.Time, c call, r request, err error) {
 	now := time.Now()
 	switch {
@@ -49,7 +49,7 @@ func (p *Proxy) handleFailure(ctx context.Context, f *fleet, at int, begun time.
 	case isDial(err):
 		p.restEngine(f, at, begun, err)
 	default:
-		// A prefill engine that hangs shows only by being late; decode engines are watched while they have requests.
+		// Only lateness shows that a prefill engine hangs; decode engines are watched while requests are in flight.
 		late := f == p.prefills && errors.Is(err, context.DeadlineExceeded)
 		var model json.RawMessage
 		if given := r.fields["model"]; late && len(given) <= modelBytes {
@@ -59,7 +59,7 @@ func (p *Proxy) handleFailure(ctx context.Context, f *fleet, at int, begun time.
 	}
 }
 
-// restEngine lets an engine rest because of err, and logs it.
+// restEngine lets an engine rest because of err, and logs err.
 func (p *Proxy) restEngine(f *fleet, at int, begun time.Time, err error) {
 	f.failed(at, begun, time.Now(), 0)
 	p.log.Warn("a "+f.kind+" engine fails: others are asked for a while", f.urls[at].String(), "err", err, "remedy",
@@ -79,7 +79,7 @@ func remedyOf(kind string, err error) string {
 	return "look at the engine's log"
 }
 
-// checkAfterFailure checks the health of an engine that failed a request, and lets it rest if it is not healthy.
+// checkAfterFailure checks the health of an engine that failed a request, and lets the engine rest if the check fails.
 func (p *Proxy) checkAfterFailure(
 	f *fleet, at int, begun time.Time, c call, model json.RawMessage, err error, late bool,
 ) {
@@ -98,7 +98,7 @@ func (p *Proxy) checkAfterFailure(
 	p.failuresChecked.Add(1)
 }
 
-// checkHealth checks an engine's health. If several requests need to know it, only one checks.
+// checkHealth checks an engine's health. If several requests need the result, only one checks.
 func (p *Proxy) checkHealth(ctx context.Context, f *fleet, at int) verdict {
 	u := &f.pulses[at]
 	if !u.asking.TryLock() {
@@ -117,15 +117,15 @@ func (p *Proxy) checkHealth(ctx context.Context, f *fleet, at int) verdict {
 	return found
 }
 
-// getHealth sends one health request to an engine.
+// getHealth sends a health request to an engine.
 func (p *Proxy) getHealth(ctx context.Context, engine *url.URL) verdict {
 	res, err := p.ask(ctx, http.MethodGet, engine, call{path: "/health", headers: http.Header{}}, nil)
 	return verdictOf(res, err, func(status int) bool { return status == http.StatusOK })
 }
 
-// probe asks an engine whose /health is good for one token, with the headers of the client whose request was late. The
-// /health of vLLM reports an engine that died, not one that hangs. The late request has been given up by now, so an
-// engine that was only busy with it has time again.
+// probe asks an engine with a good /health for a token, with the headers of the late request. The /health of vLLM
+// reports an engine that died, but not an engine that hangs. The late request has been given up by now, so an engine
+// that was only busy has time again.
 func (p *Proxy) probe(f *fleet, at int, c call, model json.RawMessage) verdict {
 	ctx, cancel := context.WithTimeout(p.base, p.healthWait)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// decode lets a decode engine answer and passes its answer on. The chosen engine, whose agents got the cache, is asked
-// first; an engine asked after it computes the prompt.
+// decode lets a decode engine answer and passes the answer on. The first try goes to the chosen engine, because its
+// agents got the cache; an engine that is tried later computes the prompt.
 func (p *Proxy) decode(
 	ctx context.Context, w http.ResponseWriter, c call, r request, chosen int, params json.RawMessage,
 ) {
@@ -24,8 +24,8 @@ func (p *Proxy) decode(
 			return
 		}
 		if ctx.Err() == nil && isDial(err) {
-			// The request did not reach the engine, so another may be asked. Otherwise it must not be, because a request that
-			// ends one engine could end them all.
+			// The request did not reach the engine, so the next engine may be tried. After any different error it must not
+			// be, because a request that makes an engine fail could make all engines fail.
 			tried[chosen] = true
 			if chosen = p.decodes.take(time.Now(), true, tried); chosen >= 0 {
 				params = nil
@@ -37,7 +37,8 @@ func (p *Proxy) decode(
 	}
 }
 
-// decodeAt asks one decode engine. If it returns an error, the client has received nothing yet.
+// decodeAt sends the request to a decode engine and passes the answer on. After an error the client has received
+// nothing yet.
 func (p *Proxy) decodeAt(
 	ctx context.Context, w http.ResponseWriter, c call, r request, at int, params json.RawMessage,
 ) error {
@@ -71,8 +72,8 @@ func (p *Proxy) decodeAt(
 // canceled reports whether the client is gone or the proxy stops.
 func canceled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// answer sends a request to one decode engine. If the engine reports an error with the cache, it is asked once more
-// without.
+// answer sends a request to a decode engine. If the engine reports an error with the cache, the request is sent once
+// more without the cache.
 func (p *Proxy) answer(
 	ctx context.Context, c call, r request, at int, params json.RawMessage,
 ) (*http.Response, error) {
@@ -120,14 +121,15 @@ func (p *Proxy) late() string {
 	return fmt.Sprintf("the request is not answered within %v (--timeout): raise it, or ask for less", p.config.Timeout)
 }
 
-// abortLeft ends a request whose client is gone.
+// abortLeft ends a request after the client has disconnected.
 func (p *Proxy) abortLeft() {
 	p.stats.left.Add(1)
 	panic(http.ErrAbortHandler)
 }
 
-// breakOff tells a client that its answer is incomplete: a stream gets an error event like vLLM's, and any answer lacks
-// its end. In the middle of an event, another event would become a part of it.
+// breakOff tells a client that the answer is incomplete: a stream gets an error event like vLLM's, and every answer
+// lacks the end. If the answer stopped in the middle of an event, no error event is sent, because the client would read
+// it as a part of that event.
 func (p *Proxy) breakOff(ctx context.Context, w http.ResponseWriter, res *http.Response, had progress, err error) {
 	if canceled(ctx) {
 		p.abortLeft()
@@ -148,11 +150,12 @@ func (p *Proxy) breakOff(ctx context.Context, w http.ResponseWriter, res *http.R
 	panic(http.ErrAbortHandler)
 }
 
-// hopHeaders are headers of one connection, which are not passed on. Connection names others.
+// hopHeaders are headers of a connection, which are not passed on. The header Connection names further headers of this
+// kind.
 var hopHeaders = map[string]bool{"Connection": true, "Keep-Alive": true, "Transfer-Encoding": true, "Trailer": true,
 	"Upgrade": true, "Proxy-Connection": true, "Te": true}
 
-// extendDeadline starts the time in which a client has to read the next piece of its answer.
+// extendDeadline starts the time in which a client has to read the next piece of the answer.
 func (p *Proxy) extendDeadline(w http.ResponseWriter) *http.ResponseController {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(p.config.WriteTimeout))
@@ -163,23 +166,23 @@ func (p *Proxy) extendDeadline(w http.ResponseWriter) *http.ResponseController {
 type progress int
 
 const (
-	nothing progress = iota // not even a status: another one may be sent
+	nothing progress = iota // not even a status, so that an error status may be sent
 	events                  // whole events, if the answer is a stream of events
 	inside
 )
 
-// takingBytes is how many bytes of its answer a client has to read per second while more of them wait. A slower client
-// is cut off when it has held them up for Config.WriteTimeout in all, because it occupies a slot of the requests in
-// flight.
+// takingBytes is the number of bytes per second that a client has to read while more of the answer waits. A slower
+// client is cut off when the answer has been held up for Config.WriteTimeout in total, because the request occupies a
+// slot of the requests in flight.
 const takingBytes = 4 << 10
 
-// An answerWriter writes an answer to a client and measures how long the client holds it up.
+// An answerWriter writes an answer to a client and measures how long the client holds up the answer.
 type answerWriter struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	limit time.Duration // longest time for which the client may hold up its answer
+	limit time.Duration // longest time for which the client may hold up the answer
 	rate  int64         // bytes per second
-	left  time.Duration // of limit; bytes that were read earn more
+	left  time.Duration // part of limit that remains; bytes that were read earn more
 }
 
 // write sends the client a piece at once.
@@ -195,8 +198,8 @@ func (t *answerWriter) write(piece []byte) error {
 	return err
 }
 
-// pass copies the answer of a decode engine to the client, each piece as soon as it arrives. It returns why the engine
-// broke off, and what the client has received by then.
+// pass copies the answer of a decode engine to the client, each piece as soon as possible. If the engine breaks off,
+// the results are the error and the part that the client has received by then.
 func (p *Proxy) pass(w http.ResponseWriter, c call, res *http.Response, at int) (had progress, err error) {
 	defer func() { _ = res.Body.Close() }()
 	for _, names := range res.Header["Connection"] {
@@ -254,7 +257,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, status int, message string) {
 	_ = json.NewEncoder(w).Encode(failure(status, message))
 }
 
-// failure is an error in OpenAI's words.
+// failure returns an error in OpenAI's format.
 func failure(status int, message string) map[string]any {
 	kind := "invalid_request_error"
 	if status >= http.StatusInternalServerError {

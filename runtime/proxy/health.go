@@ -53,7 +53,7 @@ func (p *Proxy) engineHealth() health {
 	if !c.at.IsZero() && time.Since(c.at) < healthFor {
 		return c.known
 	}
-	// Not the context of the client that asks: others wait for the result, too.
+	// Do not use the context of the request, because several requests may wait for the result.
 	ctx, cancel := context.WithTimeout(context.Background(), p.healthWait)
 	defer cancel()
 	var asked sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are the metrics of GET /metrics. Labels are paths that the proxy serves and engines of its configuration, so
+// metrics are the metrics of GET /metrics. Labels are paths that the proxy serves and engines of the configuration, so
 // clients cannot create series.
 type metrics struct {
 	registry *prometheus.Registry

@@ -26,7 +26,7 @@ const (
 	idleAtEngine = 2 * time.Second
 )
 
-// A Proxy is a running HTTP server. Its methods may be called from any goroutine.
+// A Proxy is a running HTTP server. The methods may be called from any goroutine.
 type Proxy struct {
 	config     Config
 	log        *loglimit.Log
@@ -98,13 +98,13 @@ func Listen(c Config) (*Proxy, error) {
 			TLSHandshakeTimeout: dialTimeout, DisableCompression: true, IdleConnTimeout: idleAtEngine,
 			MaxIdleConns: c.Requests, MaxIdleConnsPerHost: c.Requests, MaxResponseHeaderBytes: headerBytes,
 		}}
-	// Behind another proxy all connections have one address. At the bound, idle connections give way.
+	// Behind a reverse proxy all connections have the same address. At the bound, idle connections are closed first.
 	p.gate = newGate(listener, door.Config{Total: c.Connections, PerAddress: c.Connections, Strangers: c.Connections,
 		Patience: c.ReadTimeout, Log: c.Log})
 	p.metrics = newMetrics(p)
 	p.server = &http.Server{Handler: p.routes(), ReadHeaderTimeout: min(headerTimeout, c.ReadTimeout),
 		ReadTimeout: c.ReadTimeout,
-		// for responses of the server itself; all others set deadlines of their own (extendDeadline)
+		// For responses of the server itself; handlers set later deadlines (extendDeadline).
 		WriteTimeout: c.WriteTimeout,
 		IdleTimeout:  idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog:    slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
@@ -127,7 +127,8 @@ func (p *Proxy) Stats() Stats {
 		Left: s.left.Load(), Refused: s.refused.Load()}
 }
 
-// Close refuses new requests and lets those in flight end until ctx does; then it aborts them.
+// Close refuses new requests and waits for the requests in flight until ctx ends; then Close aborts the remaining
+// requests.
 func (p *Proxy) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closing = true
@@ -175,8 +176,9 @@ func (p *Proxy) routes() http.Handler {
 	return p.sameOrigin(m)
 }
 
-// sameOrigin refuses requests that a web page of another origin makes a browser send. The engines would compute for
-// that page at the expense of the user who looks at it, and who may reach hosts that the page's author cannot.
+// sameOrigin refuses requests that a web page of a different origin makes a browser send. The engines would compute for
+// that page at the expense of the page's reader, and the reader's browser may reach hosts that the author of the page
+// cannot reach.
 func (p *Proxy) sameOrigin(h http.Handler) http.Handler {
 	c := http.NewCrossOriginProtection()
 	c.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

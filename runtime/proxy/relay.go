@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	askTimeout = 5 * time.Second // of one engine; then the next one is asked
+	askTimeout = 5 * time.Second // of an engine; then the next engine is asked
 	askBytes   = 1 << 20
 )
 
-// relayQuery asks the decode engines, one after the other, for information that is the same at all of them, such as GET
-// /v1/models. It occupies a slot of the requests in flight, otherwise such clients could occupy all connections.
+// relayQuery asks the decode engines in sequence for information that is the same at every engine, such as GET
+// /v1/models. The request occupies a slot of the requests in flight, because otherwise clients could occupy all
+// connections with these requests.
 func (p *Proxy) relayQuery(w http.ResponseWriter, r *http.Request) {
 	exit, ok := p.reserveSlot(w, r)
 	if !ok {
@@ -48,8 +49,8 @@ func (p *Proxy) relayWork(w http.ResponseWriter, r *http.Request) {
 	}, isDial)
 }
 
-// firstAnswer passes on the answer of the first decode engine that gives one. After an error for which retry returns
-// true it asks the next engine.
+// firstAnswer passes on the answer of the first decode engine that answers. After an error for which retry returns
+// true, the next engine is tried.
 func (p *Proxy) firstAnswer(ctx context.Context, w http.ResponseWriter, c call,
 	ask func(at int) (*http.Response, error), retry func(error) bool,
 ) {
@@ -76,7 +77,7 @@ func (p *Proxy) firstAnswer(ctx context.Context, w http.ResponseWriter, c call,
 	p.fail(ctx, w, err)
 }
 
-// wholeAnswer asks one decode engine and reads all of its answer.
+// wholeAnswer sends a request to a decode engine and reads the complete answer.
 func (p *Proxy) wholeAnswer(ctx context.Context, c call, at int) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

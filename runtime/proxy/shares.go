@@ -7,9 +7,10 @@ import (
 )
 
 // shares divides an amount, such as bytes or requests in flight, among clients. A client is an IPv4 address, or the /64
-// of an IPv6 address. It may hold as much as it leaves free for others, so a client that is alone gets half of the
-// amount, two get a third each, and a client that comes later finds room. Example: while one address has 512 of 1,024
-// requests in flight, its next request is refused, and those of all other addresses are served.
+// of an IPv6 address. A client may hold as much as remains free for further clients, so a single client gets half of
+// the amount, two clients get a third each, and a client that comes later finds room. Example: an address has 512 of
+// 1,024 requests in flight. The next request of this address is refused, and requests of different addresses are
+// served.
 //
 // Invariant: used is the sum of held, and used <= size.
 type shares struct {
@@ -25,7 +26,7 @@ func newShares(size, floor int64) *shares {
 	return &shares{size: size, floor: floor, held: map[netip.Prefix]int64{}}
 }
 
-// A shareError says why a client gets no more of an amount.
+// A shareError is returned to a client that gets no more of an amount.
 type shareError struct {
 	client          netip.Prefix
 	own, used, size int64

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// turns selects engines round-robin, by their index in the configuration. An engine that failed rests. After its rest
-// it gets one trial request, and further ones once that is being answered. It may be used from any goroutine.
+// turns selects engines round-robin, by the index in the configuration. An engine that failed rests. After the rest the
+// engine gets a trial request, and further requests once the trial is being answered. The methods may be called from
+// any goroutine.
 //
-// Example: engine 1 of three refuses a connection. For Config.Rest, requests go to engines 0 and 2. Then one request
-// goes to engine 1; if it fails, the engine rests twice as long, else all three take turns again.
+// Example: engine 1 of three refuses a connection. For Config.Rest, requests go to engines 0 and 2. Then a single
+// request goes to engine 1. If this request fails, the engine rests twice as long; otherwise all three engines take
+// turns again.
 type turns struct {
 	rest  time.Duration
-	trial time.Duration // at least so long the result of a trial request is awaited
+	trial time.Duration // shortest time for which the result of a trial request is awaited
 
 	mu      sync.Mutex
 	next    int
@@ -21,7 +23,7 @@ type turns struct {
 }
 
 type engineTurn struct {
-	until  time.Time // end of its rest; zero: it is in use
+	until  time.Time // end of the rest; zero: in use
 	failed time.Time // time of the last failure
 	fails  int       // failures since the last whole answer
 
@@ -35,8 +37,8 @@ func newTurns(count int, rest, trial time.Duration) *turns {
 	return &turns{rest: rest, trial: trial, engines: make([]engineTurn, count)}
 }
 
-// peek is take for a request that does not count as a turn. If it advanced the turn, a client that alternates such
-// requests with real ones could direct all of the real ones to one engine.
+// peek returns the next engine for a request that does not count as a turn. If these requests advanced the turn, a
+// client that alternates them with completions could direct all completions to the same engine.
 func (t *turns) peek(now time.Time, tried map[int]bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,8 +48,8 @@ func (t *turns) peek(now time.Time, tried map[int]bool) int {
 	return i
 }
 
-// take returns the next engine that is not in tried. If all others rest, it returns the resting engine whose rest ends
-// first, provided anyway is set. It returns -1 if there is none.
+// take returns the next engine that is not in tried. If all these engines rest and allowResting is set, the result is
+// the engine with the earliest end of a rest. If there is no engine, the result is -1.
 func (t *turns) take(now time.Time, anyway bool, tried map[int]bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +60,7 @@ func (t *turns) take(now time.Time, anyway bool, tried map[int]bool) int {
 	e := &t.engines[i]
 	e.requests++
 	if !e.until.IsZero() && !now.Before(e.until) {
-		e.until = now.Add(max(t.restTime(i), t.trial)) // keep other requests away: this one is the trial
+		e.until = now.Add(max(t.restTime(i), t.trial)) // keep further requests away: this request is the trial
 	}
 	return i
 }
@@ -80,14 +82,14 @@ func (t *turns) choose(now time.Time, anyway bool, tried map[int]bool) int {
 	return resting
 }
 
-// restTime returns the length of an engine's rest, by the number of its failures.
+// restTime returns the length of an engine's rest, by the number of failures.
 func (t *turns) restTime(i int) time.Duration {
 	return t.rest << min(max(t.engines[i].fails-1, 0), doublings)
 }
 
-// failed lets an engine rest, twice as long each time. Many requests may fail at once for one reason, so a request that
-// began before the last failure does not count again. atLeast is positive for an engine that hangs, and so has not
-// failed anew: it then rests for that long from now.
+// failed lets an engine rest, twice as long each time. Many requests may fail at once for the same reason, so a request
+// that began before the last failure does not count again. For an engine that hangs, atLeast is positive: the engine
+// has not failed again, but rests for at least that long from now.
 func (t *turns) failed(i int, begun, now time.Time, atLeast time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +109,8 @@ func (t *turns) failed(i int, begun, now time.Time, atLeast time.Duration) {
 	}
 }
 
-// clientLeft makes another request the trial, because the client of this one left.
+// clientLeft ends a trial without a result, for example because the client of the trial request has disconnected. The
+// next request becomes the trial.
 func (t *turns) clientLeft(i int, begun, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,8 +119,8 @@ func (t *turns) clientLeft(i int, begun, now time.Time) {
 	}
 }
 
-// answered ends the rest of an engine that answers a request which began after its last failure. A whole answer also
-// clears its failures.
+// answered ends the rest of an engine that answers a request which began after the last failure. A complete answer also
+// clears the failures.
 func (t *turns) answered(i int, begun time.Time, whole bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

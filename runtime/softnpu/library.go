@@ -13,14 +13,15 @@ import (
 // ErrNoTools says that gcc or make is not installed; tests are skipped then.
 var ErrNoTools = errors.New("the software NPU cannot be built: install gcc and make")
 
-// Variant says which library to build. The zero value is the ordinary one.
+// Variant says which library to build. The zero value is the ordinary library.
 type Variant struct {
 	Sanitize string   // value of gcc's -fsanitize, "" for none
 	Hide     []string // symbols to leave out, as an older CANN does
 }
 
-// Library builds the library if it is not up to date, and returns its path. Processes and packages that build at the
-// same time wait for each other. The current directory must be inside this module, whose .cache keeps the result.
+// Library builds the library if the last build is out of date, and returns the path. Processes and packages that build
+// at the same time wait for each other. The current directory must be inside this module; the result is in .cache of
+// the module.
 func (v Variant) Library() (string, error) { return v.build("library", "libcannemu.so") }
 
 func (v Variant) build(target, file string) (string, error) {
@@ -86,8 +87,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// readSources reads every file that the library is made of. The go command records which files a test reads, so after a
-// change in C it does not reuse an old result.
+// readSources reads every file that the library is made of. The go command records which files a test reads, and so
+// does not reuse an old result after a change in C.
 func readSources(dir string) error {
 	for _, pattern := range []string{"src/*", "check/*", "softnpu.mk"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))

@@ -101,7 +101,7 @@ func (s Sequence) String() string {
 	return fmt.Sprintf("sequence %d", int(s))
 }
 
-// Info is what Open found, for logs and reports. No decision depends on a version.
+// Info describes a loaded library, for logs and reports. No decision depends on a version.
 type Info struct {
 	Library    string   // the file that was loaded
 	CANN       string   // version of the package; "" if the toolkit does not say

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// A Compute is a stream of an engine on which it makes content in the background. It belongs to one goroutine.
+// A Compute is a stream on which an engine makes content in the background. A Compute belongs to one goroutine.
 type Compute struct {
 	engine *Engine
 	stream *acl.Stream
@@ -37,7 +37,8 @@ func (e *Engine) NewCompute(bytes uint64) (*Compute, error) {
 }
 
 // Begin puts the making of pages into the stream: fill stores the content of page i, as many bytes as are valid in it.
-// then is called when the device has all of it, or has failed, in the order of the calls of Begin; it must not block.
+// onDone is called when the device has all the content, or has failed, in the order of the calls. onDone must not
+// block.
 func (c *Compute) Begin(pages []device.Page, fill func(i int, content []byte), then func(error)) error {
 	at, err := c.engine.locate(pages)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/npu"
 )
 
-// An Engine computes on the device of a node. Its methods are safe for concurrent use.
+// An Engine computes on the device of a node. The methods are safe for concurrent use.
 type Engine struct {
 	device *npu.Device
 	own    *acl.Context
 }
 
-// New makes an engine for the node that is open on d, or will be. The caller closes it before d.
+// New makes an engine for the node that is open on d, or will be. The caller closes the Engine before d.
 func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	c, err := lib.NewContext(acl.ContextOptions{Device: d.Context().Device()})
 	if err != nil {
@@ -27,9 +27,9 @@ func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	return &Engine{device: d, own: c}, nil
 }
 
-// Fill makes the content of pages: fill stores that of page i, as many bytes as are valid in it. For pages on the
-// device the content is made in place; for pages in host memory it is made in the engine's own device memory and
-// copied. When Fill returns nil the pages have it.
+// Fill makes the content of pages: the callback fill stores the content of page i, as many bytes as are valid in the
+// page. For pages on the device the content is made in place; for pages in host memory the content is made in the
+// engine's own device memory and copied. A nil error means that all pages have their content.
 func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) error {
 	at, err := e.locate(pages)
 	if err != nil {
@@ -45,7 +45,7 @@ func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) err
 	})
 }
 
-// gather makes content on the device, where an engine has its KV cache, and copies it to a page of the host.
+// gather makes content on the device, where an engine has its KV cache, and copies the content to a page of the host.
 func (e *Engine) gather(page []byte, fill func(content []byte)) error {
 	return e.own.Do(func(t *acl.Thread) error {
 		computed, err := t.AllocDevice(uint64(max(len(page), 1)), acl.HugeFirst)
@@ -62,7 +62,7 @@ func (e *Engine) gather(page []byte, fill func(content []byte)) error {
 	})
 }
 
-// Look reads pages back: look gets the device's content of page i, for the time of the call.
+// Look reads pages back: the callback look gets the device's content of page i, for the time of the call.
 func (e *Engine) Look(pages []device.Page, look func(i int, content []byte)) error {
 	at, err := e.locate(pages)
 	if err != nil {
@@ -89,8 +89,8 @@ func (e *Engine) look(at []acl.Range, look func(i int, content []byte)) error {
 	})
 }
 
-// Take returns device code for a fetch: it stores chunks in the engine's own device memory and passes them to look
-// there; chunk is that of the fetch's key number key.
+// Take returns device code for a fetch. That function stores chunks in the engine's own device memory, reads them back,
+// and passes each chunk to look with the index of its key in the fetch.
 func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context, first int,
 	chunks []device.Page) error {
 	return func(ctx context.Context, first int, chunks []device.Page) error {
@@ -110,7 +110,7 @@ func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context
 			to[i] = cache.Range(offset, uint64(c.Bytes))
 			offset += uint64(c.Bytes)
 		}
-		// once it returns, nothing uses cache any more, even after an error
+		// When Scatter's function returns, nothing uses cache any more, even after an error.
 		err := e.device.Scatter(func(t *acl.Thread, s *acl.Stream, _ int, from []acl.Range) error {
 			for i := range from {
 				if err := s.Copy(t, to[i], from[i]); err != nil {
@@ -140,7 +140,7 @@ func (e *Engine) locate(pages []device.Page) ([]acl.Range, error) {
 	return at, nil
 }
 
-// each calls do for each range on the device, on its thread.
+// each calls do for each range on the device, on the thread of the engine's context.
 func (e *Engine) each(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.Range, []byte) error) error {
 	return e.own.Do(func(t *acl.Thread) error {
 		for i := range at {
@@ -152,11 +152,11 @@ func (e *Engine) each(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.R
 	})
 }
 
-// batchBytes is how much is copied to or from the device at a time, unless one page is larger.
+// batchBytes bounds the bytes that are copied to or from the device at a time, unless a single page is larger.
 const batchBytes = 4 << 20
 
 // batches walks through ranges in order: runs of ranges on the device go to batch, with memory for their bytes, and
-// ranges in host memory go one by one to host, as they are.
+// each range in host memory goes to host unchanged.
 func batches(all []acl.Range, host func(i int, page []byte) error, batch func(first int, bytes [][]byte) error) error {
 	for first := 0; first < len(all); {
 		if b := all[first].Memory.Bytes(); b != nil {
