@@ -8,7 +8,7 @@ import (
 )
 
 // A reader reads msgpack values from the front of a payload. It checks each length against the remaining bytes before
-// it uses it.
+// it uses the length.
 //
 // The first failure is kept: every later call returns a zero value and reads nothing, so a decoder needs to look for a
 // failure only once, at the end. Loops over counts from the payload call ok in order to stop early.
@@ -24,7 +24,7 @@ type reader struct {
 // open returns a reader of a payload, and refuses an empty or too long one.
 func open(b []byte, lim *Limits) reader { return openAs(b, lim, "", "a map") }
 
-// openAs is open for a message that has no tag, or is no map; errors name the message and want.
+// openAs is like open, for a message that has no tag or is not a map; errors contain the name of the message, and want.
 func openAs(b []byte, lim *Limits, message, want string) reader {
 	r := reader{b: b, lim: lim.orDefault(), message: message}
 	switch {
@@ -149,7 +149,7 @@ func (r *reader) str(limit int, limitName string) []byte {
 	return s
 }
 
-// ascii reports whether s is ASCII, as nearly every string is; it is faster than the check of UTF-8.
+// ascii reports whether s is ASCII, as nearly every string is; the test is faster than the check of UTF-8.
 func ascii(s []byte) bool {
 	const high = 0x8080808080808080
 	for len(s) >= 8 {
@@ -215,7 +215,7 @@ func (r *reader) boolean() bool {
 	return c == 0xc3
 }
 
-// integer reads any integer and returns its value, or its two's complement if it is negative.
+// integer reads any integer and returns the value, or the two's complement of a negative value.
 func (r *reader) integer() (v uint64, negative bool) {
 	c, ok := r.lead()
 	switch {
@@ -326,8 +326,8 @@ func (r *reader) mapUpTo(limit int, limitName string) int {
 	return int(n)
 }
 
-// count reads the header of an array or a map: a short form of 16 lead bytes from fix, and wide
-// forms of 2 and 4 bytes from wide.
+// count reads the header of an array or a map. The short form has 16 lead bytes, from fix on; the wide forms have the
+// lead bytes wide and wide+1, which counts of 2 and 4 bytes follow.
 func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
 	at = r.off
 	c, ok := r.lead()
@@ -350,7 +350,7 @@ func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
 
 // atMost describes a limit and the field of Limits that sets it.
 func atMost(limit int, name string) string {
-	if name == "" { // a bound of the protocol
+	if name == "" { // a limit of the protocol
 		return "at most " + strconv.Itoa(limit)
 	}
 	return "at most " + strconv.Itoa(limit) + " (Limits." + name + ")"
