@@ -2,7 +2,7 @@ package foreign
 
 import "slices"
 
-// A stranger is a field that the map does not declare, which has these: of two it says no name.
+// stranger writes a field that the map does not declare. beside are the declared fields; their names are not used.
 func (e *encoder) stranger(beside []entry) {
 	name := e.draw(len(strangers))
 	for slices.ContainsFunc(beside, func(x entry) bool { return string(e.in[x.at:x.value]) == strangers[name] }) {
@@ -14,7 +14,7 @@ func (e *encoder) stranger(beside []entry) {
 
 func (e *encoder) raw(value string) { e.out = append(e.out, value...) }
 
-// strangers are names, some of which look much like those that are declared, in several forms.
+// strangers are names of unknown fields, in several forms. Some are similar to declared names.
 var strangers = []string{
 	"\xa5later", "\xa0", "\xa4Type", "\xa5type_", "\xa6kvf_vv", "\xa4kvf_", "\xa3key", "\xd9\x05later",
 	"\xda\x00\x05keys2", "\xdb\x00\x00\x00\x08kvf_inc2", "\xa9\xd0\xba\xd0\xbb\xd1\x8e\xd1\x87!",
