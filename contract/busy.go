@@ -2,10 +2,10 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// AllBusy returns the scenarios in which one batch occupies all threads of a driver and has more pages than there are
-// threads, when a batch of another peer arrives: the second batch must get its turn before the first is finished.
-// shared says that all links of a node share two threads; otherwise each link has two threads of its own. Stages other
-// than a HoldStage play the scenarios without stopping threads.
+// AllBusy returns the scenarios in which a large batch occupies all threads of a driver and has more pages than there
+// are threads, when a batch of another peer arrives: the driver must begin the second batch before the first batch is
+// finished. shared says that all links of a node share two threads; otherwise each link has two threads. Stages without
+// the methods of a HoldStage play the scenarios without stopping threads.
 func AllBusy(shared bool) []Scenario[DataStage] {
 	done := may(Transferring, effects.OK)
 	return []Scenario[DataStage]{

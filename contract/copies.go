@@ -5,7 +5,7 @@ import "github.com/kvferry/kvferry/effects"
 // copyOf is a Copy that is not settled.
 type copyOf struct{ from, to []place }
 
-// copying checks that each page is copied from and to its newest generation and in one length, and that nothing else
+// copying checks that both pages of each pair have their newest generation and the same length, and that nothing else
 // accesses the destination or stores into the source.
 func (p *planes) copying(e *effects.Copy) error {
 	if len(e.Pairs) == 0 {

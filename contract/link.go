@@ -42,7 +42,7 @@ func (s *aLink) life(at End, first, n, length uint32) (pages []effects.Page) {
 	return pages
 }
 
-// fills publishes pages of a node and stores content in them as the node's engine would.
+// fills publishes pages of a node and stores content in the pages, as the node's engine would.
 func (s *aLink) fills(at End, first, n uint32) []effects.Page {
 	pages := s.life(at, first, n, s.stage.Node(at).PageBytes)
 	s.do(at, &effects.Publish{Pages: pages})

@@ -248,7 +248,7 @@ func (p *planes) revoked(id effects.GrantID) error {
 	return nil
 }
 
-// landed checks that every page was under the grant until now, and records that this Landed ends the grant for it.
+// landed checks that every page was under the grant until now, and records that the grant ends for these pages.
 func (p *planes) landed(ev *effects.Landed) error {
 	if _, used := p.landings[ev.Landing]; used || ev.Landing == 0 {
 		return broken(Driver, "landing %d was told before or is zero", ev.Landing)

@@ -8,8 +8,8 @@ type scatter struct {
 	pages  []place
 }
 
-// scattering checks that the pages are in their newest generation and that nothing stores into them, that the command
-// waits for them, and that the command has no other scatter in progress.
+// scattering checks that the pages have their newest generation and that nothing stores into the pages, that the
+// outcome of the command is outstanding, and that the command has no second scatter in progress.
 func (c *Checker) scattering(e *effects.Scatter) error {
 	switch {
 	case c.work[e.Ticket] != given:
