@@ -94,9 +94,9 @@ func EndingOf(ev effects.Event) (end Ending, ok bool) {
 		return Ending{Of: Copying, Code: ev.Code, Unsettled: !ev.Settled}, true
 	case *effects.Scattered:
 		return Ending{Of: Scattering, Code: ev.Code}, true
-	case *effects.Tick, *effects.Command, *effects.Received, *effects.ConnLost, *effects.LinkLost, *effects.Landed:
+	default: // The other events complete nothing.
+		return Ending{}, false
 	}
-	return Ending{}, false
 }
 
 // legal lists the codes that may complete each effect of a machine that keeps its part of the contract. Invalid is not

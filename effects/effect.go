@@ -4,7 +4,46 @@ package effects
 // event completes the effect, what holds before it, and what the driver must never do.
 //
 //sumtype:decl
-type Effect interface{ isEffect() }
+type Effect interface{ kind() Kind }
+
+// A Kind is a kind of effect. The zero Kind is the kind of no effect.
+type Kind uint8
+
+// The kinds, in the order in which they were added.
+const (
+	KindOpen Kind = iota + 1
+	KindClose
+	KindSend
+	KindPost
+	KindReply
+	KindImport
+	KindDrop
+	KindPublish
+	KindGrant
+	KindRevoke
+	KindTransfer
+	KindCancel
+	KindConfirm
+	KindDeliver
+	KindReturn
+	KindObserve
+	KindScatter
+	KindCopy
+	KindStore
+)
+
+// KindCount is the number of kinds, with the zero Kind.
+const KindCount = int(KindStore) + 1
+
+//kvferry:table
+var kindNames = [KindCount]string{"none", "Open", "Close", "Send", "Post", "Reply", "Import", "Drop", "Publish",
+	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy", "Store"}
+
+// String returns the name of the effect's type, or "none" for the zero Kind.
+func (k Kind) String() string { return kindNames[k] }
+
+// KindOf returns the kind of an effect.
+func KindOf(e Effect) Kind { return e.kind() }
 
 // Open makes a client connection. Completion: Opened. The driver may report OK before the peer is present, and never
 // resolves or connects synchronously. Window is the largest number of Sends that may be outstanding on the Conn: 0 and
@@ -184,22 +223,22 @@ type Observe struct {
 	Why   *Why // details of a failure; nil where there are none
 }
 
-func (*Open) isEffect()     {}
-func (*Close) isEffect()    {}
-func (*Send) isEffect()     {}
-func (*Post) isEffect()     {}
-func (*Reply) isEffect()    {}
-func (*Import) isEffect()   {}
-func (*Drop) isEffect()     {}
-func (*Publish) isEffect()  {}
-func (*Grant) isEffect()    {}
-func (*Revoke) isEffect()   {}
-func (*Transfer) isEffect() {}
-func (*Copy) isEffect()     {}
-func (*Store) isEffect()    {}
-func (*Cancel) isEffect()   {}
-func (*Confirm) isEffect()  {}
-func (*Scatter) isEffect()  {}
-func (*Deliver) isEffect()  {}
-func (*Return) isEffect()   {}
-func (*Observe) isEffect()  {}
+func (*Open) kind() Kind     { return KindOpen }
+func (*Close) kind() Kind    { return KindClose }
+func (*Send) kind() Kind     { return KindSend }
+func (*Post) kind() Kind     { return KindPost }
+func (*Reply) kind() Kind    { return KindReply }
+func (*Import) kind() Kind   { return KindImport }
+func (*Drop) kind() Kind     { return KindDrop }
+func (*Publish) kind() Kind  { return KindPublish }
+func (*Grant) kind() Kind    { return KindGrant }
+func (*Revoke) kind() Kind   { return KindRevoke }
+func (*Transfer) kind() Kind { return KindTransfer }
+func (*Copy) kind() Kind     { return KindCopy }
+func (*Store) kind() Kind    { return KindStore }
+func (*Cancel) kind() Kind   { return KindCancel }
+func (*Confirm) kind() Kind  { return KindConfirm }
+func (*Scatter) kind() Kind  { return KindScatter }
+func (*Deliver) kind() Kind  { return KindDeliver }
+func (*Return) kind() Kind   { return KindReturn }
+func (*Observe) kind() Kind  { return KindObserve }

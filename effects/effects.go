@@ -35,34 +35,9 @@ type Effects struct {
 	moves []CopyPair
 }
 
-// A kind says which slice of Effects holds an effect.
-type kind uint8
-
-const (
-	kindOpen kind = iota
-	kindClose
-	kindSend
-	kindPost
-	kindReply
-	kindImport
-	kindDrop
-	kindPublish
-	kindGrant
-	kindRevoke
-	kindTransfer
-	kindCancel
-	kindConfirm
-	kindDeliver
-	kindReturn
-	kindObserve
-	kindScatter
-	kindCopy
-	kindStore
-)
-
 // A slot is the position of an effect: its kind and its index in the slice of that kind.
 type slot struct {
-	kind  kind
+	kind  Kind
 	index uint32
 }
 
@@ -86,43 +61,43 @@ func (o *Effects) Len() int { return len(o.order) }
 func (o *Effects) At(i int) Effect {
 	s := o.order[i]
 	switch s.kind {
-	case kindOpen:
+	case KindOpen:
 		return &o.opens[s.index]
-	case kindClose:
+	case KindClose:
 		return &o.closes[s.index]
-	case kindSend:
+	case KindSend:
 		return &o.sends[s.index]
-	case kindPost:
+	case KindPost:
 		return &o.posts[s.index]
-	case kindReply:
+	case KindReply:
 		return &o.replies[s.index]
-	case kindImport:
+	case KindImport:
 		return &o.imports[s.index]
-	case kindDrop:
+	case KindDrop:
 		return &o.drops[s.index]
-	case kindPublish:
+	case KindPublish:
 		return &o.publishes[s.index]
-	case kindGrant:
+	case KindGrant:
 		return &o.grants[s.index]
-	case kindRevoke:
+	case KindRevoke:
 		return &o.revokes[s.index]
-	case kindTransfer:
+	case KindTransfer:
 		return &o.transfers[s.index]
-	case kindCancel:
+	case KindCancel:
 		return &o.cancels[s.index]
-	case kindConfirm:
+	case KindConfirm:
 		return &o.confirms[s.index]
-	case kindDeliver:
+	case KindDeliver:
 		return &o.delivers[s.index]
-	case kindReturn:
+	case KindReturn:
 		return &o.returns[s.index]
-	case kindObserve:
+	case KindObserve:
 		return &o.observes[s.index]
-	case kindScatter:
+	case KindScatter:
 		return &o.scatters[s.index]
-	case kindCopy:
+	case KindCopy:
 		return &o.copies[s.index]
-	case kindStore:
+	case KindStore:
 		return &o.stores[s.index]
 	}
 	panic("BUG: effect of unknown kind")
@@ -135,7 +110,7 @@ func (o *Effects) Marks() []Mark { return o.marks }
 func (o *Effects) Mark(m Mark) { o.marks = append(o.marks, m) }
 
 // add appends the newest effect of a kind to the order; n is the number of effects of that kind.
-func (o *Effects) add(k kind, n int) {
+func (o *Effects) add(k Kind, n int) {
 	o.order = append(o.order, slot{kind: k, index: uint32(n - 1)})
 }
 
@@ -143,54 +118,54 @@ func (o *Effects) add(k kind, n int) {
 // Arena and Cut, which are in the arena already, and the Bytes of a Store.
 
 // Open appends an Open.
-func (o *Effects) Open(e Open) { o.opens = append(o.opens, e); o.add(kindOpen, len(o.opens)) }
+func (o *Effects) Open(e Open) { o.opens = append(o.opens, e); o.add(KindOpen, len(o.opens)) }
 
 // Close appends a Close.
 func (o *Effects) Close(c Conn) {
 	o.closes = append(o.closes, Close{c})
-	o.add(kindClose, len(o.closes))
+	o.add(KindClose, len(o.closes))
 }
 
 // Send appends a Send. Its Body must come from Arena and Cut; the list of pages that it carries is copied.
 func (o *Effects) Send(e Send) {
 	e.Carries = o.CopyPages(e.Carries)
 	o.sends = append(o.sends, e)
-	o.add(kindSend, len(o.sends))
+	o.add(KindSend, len(o.sends))
 }
 
 // Post appends a Post. Its Body must come from Arena and Cut.
-func (o *Effects) Post(e Post) { o.posts = append(o.posts, e); o.add(kindPost, len(o.posts)) }
+func (o *Effects) Post(e Post) { o.posts = append(o.posts, e); o.add(KindPost, len(o.posts)) }
 
 // Reply appends a Reply. Its Body must come from Arena and Cut.
-func (o *Effects) Reply(e Reply) { o.replies = append(o.replies, e); o.add(kindReply, len(o.replies)) }
+func (o *Effects) Reply(e Reply) { o.replies = append(o.replies, e); o.add(KindReply, len(o.replies)) }
 
 // Import appends an Import; its Blob is copied.
 func (o *Effects) Import(e Import) {
 	e.Blob = o.Cut(append(o.Arena(), e.Blob...))
 	o.imports = append(o.imports, e)
-	o.add(kindImport, len(o.imports))
+	o.add(KindImport, len(o.imports))
 }
 
 // Drop appends a Drop.
-func (o *Effects) Drop(l Link) { o.drops = append(o.drops, Drop{l}); o.add(kindDrop, len(o.drops)) }
+func (o *Effects) Drop(l Link) { o.drops = append(o.drops, Drop{l}); o.add(KindDrop, len(o.drops)) }
 
 // Publish appends a Publish of pages, which are copied.
 func (o *Effects) Publish(pages []Page) {
 	o.publishes = append(o.publishes, Publish{o.CopyPages(pages)})
-	o.add(kindPublish, len(o.publishes))
+	o.add(KindPublish, len(o.publishes))
 }
 
 // Grant appends a Grant; its Pages are copied.
 func (o *Effects) Grant(e Grant) {
 	e.Pages = o.CopyPages(e.Pages)
 	o.grants = append(o.grants, e)
-	o.add(kindGrant, len(o.grants))
+	o.add(KindGrant, len(o.grants))
 }
 
 // Revoke appends a Revoke.
 func (o *Effects) Revoke(g GrantID) {
 	o.revokes = append(o.revokes, Revoke{g})
-	o.add(kindRevoke, len(o.revokes))
+	o.add(KindRevoke, len(o.revokes))
 }
 
 // Transfer appends a Transfer; its Pairs and the pages of its Gather are copied.
@@ -200,7 +175,7 @@ func (o *Effects) Transfer(e Transfer) {
 	e.Pairs = o.pairs[start:len(o.pairs):len(o.pairs)]
 	e.Gather.Pages = o.CopyPages(e.Gather.Pages)
 	o.transfers = append(o.transfers, e)
-	o.add(kindTransfer, len(o.transfers))
+	o.add(KindTransfer, len(o.transfers))
 }
 
 // Copy appends a Copy; its Pairs are copied.
@@ -209,48 +184,48 @@ func (o *Effects) Copy(e Copy) {
 	o.moves = append(o.moves, e.Pairs...)
 	e.Pairs = o.moves[start:len(o.moves):len(o.moves)]
 	o.copies = append(o.copies, e)
-	o.add(kindCopy, len(o.copies))
+	o.add(KindCopy, len(o.copies))
 }
 
 // Store appends a Store; its Bytes are not copied.
-func (o *Effects) Store(e Store) { o.stores = append(o.stores, e); o.add(kindStore, len(o.stores)) }
+func (o *Effects) Store(e Store) { o.stores = append(o.stores, e); o.add(KindStore, len(o.stores)) }
 
 // Cancel appends a Cancel.
 func (o *Effects) Cancel(c Corr) {
 	o.cancels = append(o.cancels, Cancel{c})
-	o.add(kindCancel, len(o.cancels))
+	o.add(KindCancel, len(o.cancels))
 }
 
 // Confirm appends a Confirm.
 func (o *Effects) Confirm(l Landing, code Code) {
 	o.confirms = append(o.confirms, Confirm{l, code})
-	o.add(kindConfirm, len(o.confirms))
+	o.add(KindConfirm, len(o.confirms))
 }
 
 // Scatter appends a Scatter; its Pages are copied.
 func (o *Effects) Scatter(e Scatter) {
 	e.Pages = o.CopyPages(e.Pages)
 	o.scatters = append(o.scatters, e)
-	o.add(kindScatter, len(o.scatters))
+	o.add(KindScatter, len(o.scatters))
 }
 
 // Deliver appends a Deliver; its Pages are copied.
 func (o *Effects) Deliver(e Deliver) {
 	e.Pages = o.CopyPages(e.Pages)
 	o.delivers = append(o.delivers, e)
-	o.add(kindDeliver, len(o.delivers))
+	o.add(KindDeliver, len(o.delivers))
 }
 
 // Return appends a Return.
 func (o *Effects) Return(t Ticket) {
 	o.returns = append(o.returns, Return{t})
-	o.add(kindReturn, len(o.returns))
+	o.add(KindReturn, len(o.returns))
 }
 
 // Observe appends an Observe.
 func (o *Effects) Observe(e Observe) {
 	o.observes = append(o.observes, e)
-	o.add(kindObserve, len(o.observes))
+	o.add(KindObserve, len(o.observes))
 }
 
 // Arena returns the byte arena, to which the caller appends a body. Cut takes the result back and returns the body

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems"
@@ -235,8 +236,8 @@ func drawFaults(p *plan.Plan, d Draws, who *cast) {
 // something.
 func ownMoment(x *plan.Scheduled, at func(uint64) draw.Of) {
 	if at(2).Permille(500) {
-		telling := [...]plan.EffectKind{plan.EffectAny, plan.EffectOpen, plan.EffectSend, plan.EffectReply,
-			plan.EffectDeliver, plan.EffectObserve}
+		telling := [...]effects.Kind{plan.AnyEffect, effects.KindOpen, effects.KindSend, effects.KindReply,
+			effects.KindDeliver, effects.KindObserve}
 		m := plan.Moment{Is: true, After: at(3).Permille(500), Effect: telling[at(4).Below(uint64(len(telling)))]}
 		x.When = m.String()
 		x.Nth = at(5).Below(4)

@@ -147,12 +147,8 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		r.device = protocol.UUID(cfg.Key.Device())
 	}
 	r.shared = flow.Config{
-		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
-		Device: r.device, DeviceFrom: cfg.deviceFrom(),
-		AllocTimeout: cfg.AllocTimeout, ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard,
-		LeaseMax: cfg.ReadLeaseMax, DriftPPM: cfg.DriftPPM, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax, Window: cfg.Window,
-		Carries: cfg.Carries, Wire: cfg.Wire,
+		Settings: cfg.Common, PageBytes: pageBytes, Buffer: r.buffer, Device: r.device, DeviceFrom: cfg.deviceFrom(),
+		DriftPPM: cfg.DriftPPM, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax,
 	}
 	r.corrs = former.corrs.Emptied(cfg.need().Outstanding())
 	var lookup []byte
@@ -164,14 +160,13 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
 	}
 	r.links = former.links.Emptied(link.Config{
-		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer,
+		Settings: cfg.Peers, Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer,
 		Pages: cfg.Pages + cfg.ArenaPages, Device: r.device, DevicePages: cfg.DevicePages,
 		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.offers() || cfg.registers(), Geometry: cfg.numbers(), Registers: cfg.RegisterWindow,
-		Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
+		Renews:       cfg.offers() && cfg.RenewAddr.Host != "",
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
-		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
+		Directions: cfg.Role.directions(), InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window, Carries: cfg.Carries, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
 		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(), Layers: cfg.Layers,
 		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, Lookup: lookup, Lookups: cfg.Lookups,
@@ -191,17 +186,15 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}
 	sends := source.Next()
 	r.commands = former.commands.Emptied(engine.Config{
-		Layout: cfg.Layout, PageBytes: pageBytes, PutTimeout: cfg.PutTimeout, ReserveTimeout: cfg.ReserveTimeout,
-		RequestTTL: cfg.RequestTTL, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Proxy: cfg.Proxy, Rank: cfg.Rank,
-		TellsMax: cfg.Tuning.TellsMax,
-		BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, ReservesMax: cfg.ReservesMax, RequestsMax: cfg.RequestsMax,
-		RequestIDMax: cfg.RequestIDMax, SharedMax: cfg.sharedMax(), InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
+		Settings: cfg.Engine, Layout: cfg.Layout, PageBytes: pageBytes, BackoffMin: cfg.BackoffMin,
+		BackoffMax: cfg.BackoffMax, TellsMax: cfg.Tuning.TellsMax, BatchMax: cfg.BatchMax, SharedMax: cfg.sharedMax(),
+		InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
 	}, sends)
 	alone := kernel.Clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
 	r.breakers = former.breakers.Emptied(cfg.BreakerTTL, int(alone), sends)
 	if cfg.Pull {
 		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{
-			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(),
+			OfferSettings: cfg.Offering, PutsMax: cfg.PutsMax, PagesMax: cfg.highWater(),
 			// LMCache's receivers identify a sender by its done address.
 			SenderID: done, DoneURL: done, RenewURL: renew,
 		}, cfg.PeersMax, sends)
@@ -213,18 +206,14 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	classes, secret := r.links.Classes(), source.Next()
 	r.rooms = emptied(&former.rooms, &cfg, pageBytes, classes, secret)
 	r.pushTarget = former.pushTarget.Emptied(push.TargetConfig{
-		ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted, Residual: cfg.Residual,
-		WholeChunks: cfg.WholeChunks,
+		GrantSettings: cfg.Granting, WholeChunks: cfg.WholeChunks,
 	})
 	r.pullTarget = former.pullTarget.Emptied(pull.TargetConfig{
-		Delay: cfg.Delay, AddressesOnly: cfg.AddressesOnly, ReadTimeout: cfg.ReadTimeout, LeadMin: cfg.LeadMin,
-		OffersMax: cfg.OffersMax, GrantsMax: cfg.GrantsMax, RenewsMax: cfg.Tuning.RenewsMax,
-		NotifyMax: cfg.Tuning.NotifyMax,
+		ReadSettings: cfg.Reading, LeadMin: cfg.LeadMin, OffersMax: cfg.OffersMax, GrantsMax: cfg.GrantsMax,
+		RenewsMax: cfg.Tuning.RenewsMax, NotifyMax: cfg.Tuning.NotifyMax,
 	}, &r.shared, classes, secret)
 	if cfg.Recalls {
-		own := recall.Config{
-			RecallsMax: cfg.RecallsMax, Timeout: cfg.RecallTimeout, RequestIDMax: cfg.RequestIDMax,
-		}
+		own := recall.Config{Settings: cfg.Recalling, RequestIDMax: cfg.RequestIDMax}
 		r.recallSource = former.recallSource.Emptied(own, cfg.asksPeers())
 		r.recallTarget = former.recallTarget.Emptied(loan.Config{
 			LoansMax: cfg.RecallsMax, PagesMax: cfg.Pages, TTL: cfg.Lease, Leased: cfg.Leased,
@@ -250,11 +239,11 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	r.registrar = former.registrar.Emptied(find)
 	if cfg.Shares {
 		r.p2pRequester = former.p2pRequester.Emptied(p2p.RequesterConfig{
-			ReceiverID: cfg.LocalID, BringsMax: cfg.BringsMax, Timeout: cfg.BringTimeout, LookupTime: cfg.LookupTimeout,
-			RequestIDMax: cfg.RequestIDMax, Directory: find, Keeps: cfg.Keeps, LeadMin: cfg.LeadMin, Seed: secret,
+			Settings: cfg.Sharing, ReceiverID: cfg.LocalID, RequestIDMax: cfg.RequestIDMax, Directory: find,
+			LeadMin: cfg.LeadMin, Seed: secret,
 		}, cfg.PeersMax)
 		r.p2pOwner = former.p2pOwner.Emptied(p2p.OwnerConfig{
-			DoneURL: spoken(cfg.PeerDoneAddr), PushesMax: min(cfg.PushesMax, cfg.LoansMax),
+			Settings: cfg.Sharing, DoneURL: spoken(cfg.PeerDoneAddr),
 			Loans: loan.Config{
 				LoansMax: cfg.LoansMax, PagesMax: cfg.Share(cfg.LoanSharePct), TTL: cfg.ShareTTL, Leased: cfg.Leased,
 				Whole: uint32(pageBytes), Arena: cfg.ArenaPages,

@@ -1,11 +1,7 @@
 package rank
 
 import (
-	"math"
-
-	"github.com/kvferry/kvferry/fsm/rank/flows/deferred"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/memory/bundle"
 	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
 	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
@@ -18,23 +14,19 @@ import (
 func emptied(of *flow.Rooms, c *Config, pageBytes uint64, classes int, seed uint64) flow.Rooms {
 	return flow.Rooms{
 		Store: of.Store.Emptied(store.Config{
-			Seed: seed, Entries: int(c.entriesMax()), Locations: int(c.LocationsMax), Pages: int(c.chunkPages()),
-			Claims: int(c.ClaimsMax), Classes: classes, TTL: c.ClaimTTL, Retention: c.Retention, Journal: int(c.Journal),
+			Settings: c.Store, Seed: seed, Entries: int(c.entriesMax()), Pages: int(c.chunkPages()), Classes: classes,
+			Journal: int(c.Journal),
 		}),
-		Pending: of.Pending.Emptied(allocqueue.Config{
-			Places: int(c.WaitersMax), Bytes: int(min(c.WaitingBytes, math.MaxInt)), BypassMax: c.BypassMax,
-		}, classes),
+		Pending: of.Pending.Emptied(c.Pending, classes),
 		Landings: of.Landings.Emptied(landing.Config{
 			Leased: c.Leased, GrantsMax: int(c.GrantsMax), ClaimTTL: c.ClaimTTL, PageBytes: pageBytes,
-			TokenBytes: c.Layout.TokenBytes(), KeyBytes: c.Wire.KeyBytes, Bundles: bundle.Config{
-				Layers: c.Layers, Max: c.bundlesMax(), ByPages: c.ByPages(), TTL: c.BundleTTL, Most: c.BundleMost,
-			},
+			TokenBytes: c.Layout.TokenBytes(), KeyBytes: c.Wire.KeyBytes, Bundles: bundle.Config{Settings: c.Bundling, Max: c.bundlesMax()},
 		}, classes),
 		Gets:     of.Gets.Emptied(int(c.GetsMax), c.GetWaitMax),
-		Deferred: of.Deferred.Emptied(deferred.Config{OffersMax: int(c.OffersMax), LeadMin: c.LeadMin}, classes),
+		Deferred: of.Deferred.Emptied(c.Deferred, classes),
 		Fetches: of.Fetches.Emptied(staging.Config{
-			PageBytes: pageBytes, Depth: c.StagingPages / 2, StagingMax: c.StagingPages, ItemsMax: c.BatchMax,
-			SourcesMax: c.BatchMax, FetchesMax: c.FetchesMax,
+			Settings: c.Pipeline, PageBytes: pageBytes, Depth: c.StagingPages / 2, ItemsMax: c.BatchMax,
+			SourcesMax: c.BatchMax,
 		}, c.FetchTimeout),
 		Abandons: of.Abandons.Emptied(c.RequestsMax),
 		Ended:    of.Ended.Emptied(outcomes.Config{Max: c.endedMax(), TTL: 2 * c.ClaimTTL}, classes),

@@ -98,24 +98,6 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 		return r.dueNext(now)
 	case *effects.Command:
 		return r.target(e.Body)
-	case *effects.Opened:
-		return r.stateOf(e.Corr)
-	case *effects.Replied:
-		return r.stateOf(e.Corr)
-	case *effects.Unanswered:
-		return r.stateOf(e.Corr)
-	case *effects.SendDone:
-		return r.stateOf(e.Corr)
-	case *effects.Imported:
-		return r.stateOf(e.Corr)
-	case *effects.TransferDone:
-		return r.stateOf(e.Corr)
-	case *effects.CopyDone:
-		return r.stateOf(e.Corr)
-	case *effects.Settled:
-		return r.stateOf(e.Corr)
-	case *effects.Scattered:
-		return r.stateOf(e.Corr)
 	case *effects.ConnLost:
 		if ref := r.conns.Find(e.Conn); ref.Owner != kernel.OwnerNone {
 			return r.state(ref)
@@ -130,6 +112,9 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 			return r.state(ref)
 		}
 		return r.grant(e.Grant)
+	case effects.Completion:
+		c, _ := e.Completes()
+		return r.stateOf(c)
 	case *effects.Received, *effects.Dropped:
 	}
 	return r.itself()

@@ -27,28 +27,10 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		r.onCommand(e, x)
 	case *effects.Received:
 		r.onReceived(e, x)
-	case *effects.Opened:
-		r.completed(e, r.close(x.Corr), x)
 	case *effects.ConnLost:
 		r.onConnLost(e, x)
-	case *effects.Replied:
-		r.completed(e, r.close(x.Corr), x)
-	case *effects.Unanswered:
-		r.completed(e, r.close(x.Corr), x)
-	case *effects.SendDone:
-		r.completed(e, r.close(x.Corr), x)
-	case *effects.Imported:
-		r.completed(e, r.close(x.Corr), x)
 	case *effects.LinkLost:
 		r.onLinkLost(e, x)
-	case *effects.TransferDone:
-		r.completed(e, r.settled(x.Corr, x.Settled), x)
-	case *effects.CopyDone:
-		r.completed(e, r.settled(x.Corr, x.Settled), x)
-	case *effects.Settled:
-		r.completed(e, r.close(x.Corr), x)
-	case *effects.Scattered:
-		r.completed(e, r.close(x.Corr), x)
 	case *effects.Landed:
 		if ref := e.Pools.Owner(x.Grant); lands(ref.Owner) {
 			r.owner(ref.Owner).Step(e, ref, x)
@@ -59,6 +41,9 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		if ref := e.Pools.Owner(x.Grant); ref.Owner != kernel.OwnerNone { // otherwise the reader ended the lease itself
 			r.owner(ref.Owner).Step(e, ref, x)
 		}
+	case effects.Completion:
+		ref := r.ownerOf(x.Completes())
+		r.owner(ref.Owner).Step(e, ref, x)
 	case *effects.Dropped:
 		// The link was already removed when the drop was requested.
 	}
@@ -91,28 +76,15 @@ func (r *Rank) enter() {
 	}
 }
 
-// completed passes the completion of an effect to the owner that requested the effect.
-func (r *Rank) completed(e *flow.Env, ref kernel.Ref, ev effects.Event) {
-	r.owner(ref.Owner).Step(e, ref, ev)
-}
-
-// close removes the record of an effect that is complete, and returns its owner. close panics if there is no such
-// effect, because a driver that completes an effect twice is broken.
-func (r *Rank) close(c effects.Corr) kernel.Ref {
-	ref, ok := r.corrs.Close(c)
-	if !ok {
-		panic("BUG: an effect was completed twice, or never asked for")
+// ownerOf returns the owner of an effect that has been completed. The record of the effect is removed only if final is
+// true; otherwise another completion follows, and the effect may still touch pages until then. ownerOf panics if there
+// is no such effect, because a driver that completes an effect twice is broken.
+func (r *Rank) ownerOf(c effects.Corr, final bool) kernel.Ref {
+	find := r.corrs.Peek
+	if final {
+		find = r.corrs.Close
 	}
-	return ref
-}
-
-// settled returns the owner of an effect that may touch pages. The record of the effect is removed only if settled is
-// true; otherwise another completion follows, and the pages may still be touched until then.
-func (r *Rank) settled(c effects.Corr, settled bool) kernel.Ref {
-	if settled {
-		return r.close(c)
-	}
-	ref, ok := r.corrs.Peek(c)
+	ref, ok := find(c)
 	if !ok {
 		panic("BUG: an effect was completed twice, or never asked for")
 	}

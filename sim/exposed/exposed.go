@@ -248,8 +248,6 @@ func (w *world) carry(who int, e effects.Effect) {
 		})
 	case *effects.Revoke:
 		w.after(0, who, &effects.Revoked{Grant: e.Grant})
-	case *effects.Cancel, *effects.Close, *effects.Copy, *effects.Drop, *effects.Grant, *effects.Observe, *effects.Post,
-		*effects.Publish, *effects.Return, *effects.Scatter, *effects.Store: // These effects need no action here.
 	case *effects.Deliver:
 		switch {
 		case who == 0 && e.Ticket == w.finish:
@@ -257,6 +255,7 @@ func (w *world) carry(who int, e effects.Effect) {
 		case who == 0 && len(w.reserved) == 0:
 			w.reserved = slices.Clone(e.Pages)
 		}
+	default: // The other effects need no action here.
 	}
 }
 

@@ -254,7 +254,7 @@ func (p *Plan) checkFaults(c *checker) {
 		}
 		if _, ok := ParseMoment(f.When); !ok {
 			c.wrong("%s is %q: leave it out, or give before or after and one of %s", at("when"), f.When,
-				strings.Join(MomentNames[:], ", "))
+				strings.Join(momentNames(), ", "))
 		}
 	}
 	for f, rate := range p.Rates {

@@ -7,85 +7,23 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 )
 
-// EffectKind is the number of a kind of effect, for traps and for the coverage.
-type EffectKind uint8
+// AnyEffect, as the effect of a moment, stands for every kind.
+const AnyEffect effects.Kind = 0
 
-const (
-	EffectAny EffectKind = iota
-	EffectOpen
-	EffectClose
-	EffectSend
-	EffectPost
-	EffectReply
-	EffectImport
-	EffectDrop
-	EffectPublish
-	EffectGrant
-	EffectRevoke
-	EffectTransfer
-	EffectCancel
-	EffectConfirm
-	EffectDeliver
-	EffectReturn
-	EffectObserve
-	EffectScatter
-	EffectCopy
-	EffectStore
-	EffectKinds // the number of kinds
-)
-
-// MomentNames are the names of effects in moments.
-//
-//kvferry:table
-var MomentNames = [EffectKinds]string{"any", "Open", "Close", "Send", "Post", "Reply", "Import", "Drop", "Publish",
-	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy", "Store"}
-
-// String returns the name of the effect.
-func (k EffectKind) String() string { return MomentNames[k] }
-
-// KindOf returns the kind of an effect.
-func KindOf(e effects.Effect) EffectKind {
-	switch e.(type) {
-	case *effects.Open:
-		return EffectOpen
-	case *effects.Close:
-		return EffectClose
-	case *effects.Send:
-		return EffectSend
-	case *effects.Post:
-		return EffectPost
-	case *effects.Reply:
-		return EffectReply
-	case *effects.Import:
-		return EffectImport
-	case *effects.Drop:
-		return EffectDrop
-	case *effects.Publish:
-		return EffectPublish
-	case *effects.Grant:
-		return EffectGrant
-	case *effects.Revoke:
-		return EffectRevoke
-	case *effects.Transfer:
-		return EffectTransfer
-	case *effects.Cancel:
-		return EffectCancel
-	case *effects.Confirm:
-		return EffectConfirm
-	case *effects.Deliver:
-		return EffectDeliver
-	case *effects.Return:
-		return EffectReturn
-	case *effects.Observe:
-		return EffectObserve
-	case *effects.Scatter:
-		return EffectScatter
-	case *effects.Copy:
-		return EffectCopy
-	case *effects.Store:
-		return EffectStore
+// momentName returns the name of a kind of effect in moments.
+func momentName(k effects.Kind) string {
+	if k == AnyEffect {
+		return "any"
 	}
-	panic("BUG: effect that the simulator does not know")
+	return k.String()
+}
+
+// momentNames returns the names of all kinds in moments.
+func momentNames() (names []string) {
+	for k := range effects.Kind(effects.KindCount) {
+		names = append(names, momentName(k))
+	}
+	return names
 }
 
 // A Moment is a place in the middle of a step: before an effect is carried out, or after it and before the next effect.
@@ -93,7 +31,7 @@ func KindOf(e effects.Effect) EffectKind {
 type Moment struct {
 	Is     bool
 	After  bool
-	Effect EffectKind
+	Effect effects.Kind
 }
 
 // String returns the text that ParseMoment parses.
@@ -102,9 +40,9 @@ func (m Moment) String() string {
 	case !m.Is:
 		return ""
 	case m.After:
-		return "after " + MomentNames[m.Effect]
+		return "after " + momentName(m.Effect)
 	}
-	return "before " + MomentNames[m.Effect]
+	return "before " + momentName(m.Effect)
 }
 
 // ParseMoment parses a moment such as "before Transfer" or "after any". The empty text is the zero Moment. ParseMoment
@@ -114,9 +52,9 @@ func ParseMoment(text string) (Moment, bool) {
 		return Moment{}, true
 	}
 	side, effect, _ := strings.Cut(text, " ")
-	for k, name := range MomentNames {
-		if name == effect && (side == "before" || side == "after") {
-			return Moment{Is: true, After: side == "after", Effect: EffectKind(k)}, true
+	for k := range effects.Kind(effects.KindCount) {
+		if momentName(k) == effect && (side == "before" || side == "after") {
+			return Moment{Is: true, After: side == "after", Effect: k}, true
 		}
 	}
 	return Moment{}, false
@@ -125,6 +63,7 @@ func ParseMoment(text string) (Moment, bool) {
 // DrawMoment draws a moment. Most traps wait for effects that touch memory or notify a peer, because protocols break
 // when a node crashes around such effects.
 func DrawMoment(d draw.Of) Moment {
-	telling := [...]EffectKind{EffectAny, EffectTransfer, EffectGrant, EffectReply, EffectConfirm, EffectPost}
+	telling := [...]effects.Kind{AnyEffect, effects.KindTransfer, effects.KindGrant, effects.KindReply,
+		effects.KindConfirm, effects.KindPost}
 	return Moment{Is: true, After: d.Permille(500), Effect: telling[d.Again().Below(uint64(len(telling)))]}
 }

@@ -1,95 +1,78 @@
 package world
 
 import (
+	"fmt"
+
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Carry carries out an effect as effects.Effect requires of a driver, and returns its kind.
-func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
+// Carry carries out an effect as effects.Effect requires of a driver.
+func (w *World) Carry(n *Node, e effects.Effect) {
 	note := func(k Kind, a, b, c uint64) { w.Journal.Note(w.Now, k, n.ID, a, b, c) }
 	if n.User && !planeless(e) {
-		w.Fail("contract", "node %d wants %s, and has no pages: no data plane serves it", n.It(), plan.KindOf(e))
-		return plan.KindOf(e)
+		w.Fail("contract", "node %d wants %s, and has no pages: no data plane serves it", n.It(), effects.KindOf(e))
+		return
 	}
 	switch e := e.(type) {
 	case *effects.Open:
 		note(KindOpen, uint64(e.Corr), uint64(e.Channel), uint64(e.Addr.Port))
 		n.open(w, e)
-		return plan.EffectOpen
 	case *effects.Close:
 		note(kindClose, uint64(e.Conn), 0, 0)
 		w.Close(n, e)
-		return plan.EffectClose
 	case *effects.Send:
 		n.load(w, e)
 		note(KindSend, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.Journal.bytes(e.Body)
 		n.send(w, e)
-		return plan.EffectSend
 	case *effects.Post:
 		note(KindPost, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.Journal.bytes(e.Body)
 		n.post(w, e)
-		return plan.EffectPost
 	case *effects.Reply:
 		note(KindReply, uint64(e.Request), uint64(len(e.Body)), 0)
 		w.Journal.bytes(e.Body)
 		n.reply(w, e)
-		return plan.EffectReply
 	case *effects.Import:
 		note(kindImport, uint64(e.Corr), word(e.Peer), 0)
 		n.importPeer(w, e)
-		return plan.EffectImport
 	case *effects.Drop:
 		note(kindDrop, uint64(e.Link), 0, 0)
 		n.drop(w, e)
-		return plan.EffectDrop
 	case *effects.Publish:
 		note(KindPublish, uint64(len(e.Pages)), n.first(e.Pages), 0)
 		n.publish(w, e.Pages)
-		return plan.EffectPublish
 	case *effects.Grant:
 		note(KindGrant, uint64(e.ID), uint64(len(e.Pages)), n.first(e.Pages))
 		n.grantPages(w, e)
-		return plan.EffectGrant
 	case *effects.Revoke:
 		note(KindRevoke, uint64(e.Grant), 0, 0)
 		n.revoke(w, e)
-		return plan.EffectRevoke
 	case *effects.Transfer:
 		note(KindTransfer, uint64(e.Corr), uint64(e.Grant), uint64(len(e.Pairs)))
 		n.transfer(w, e)
-		return plan.EffectTransfer
 	case *effects.Cancel:
 		note(KindCancel, uint64(e.Corr), 0, 0)
 		n.cancel(w, e)
 		n.cancelCopy(w, e.Corr)
-		return plan.EffectCancel
 	case *effects.Confirm:
 		note(KindConfirm, uint64(e.Landing), uint64(e.Code), 0)
 		n.confirm(w, e)
-		return plan.EffectConfirm
 	case *effects.Copy:
 		note(kindCopyOut, uint64(e.Corr), uint64(len(e.Pairs)), uint64(e.Pairs[0].From.Index))
 		n.copyOut(w, e)
-		return plan.EffectCopy
 	case *effects.Store:
 		note(KindStoreIn, uint64(e.Page.Index), uint64(e.Page.Generation), uint64(len(e.Bytes)))
 		n.storeIn(w, e)
-		return plan.EffectStore
 	case *effects.Scatter:
 		note(kindScatter, uint64(e.Corr), uint64(e.Ticket), uint64(e.First))
 		n.scatter(w, e)
-		return plan.EffectScatter
 	case *effects.Deliver:
 		note(KindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
 		w.System.Engine.Outcome(w, n, e)
-		return plan.EffectDeliver
 	case *effects.Return:
 		note(KindReturn, uint64(e.Ticket), 0, 0)
 		w.System.Engine.Returned(w, n, e)
-		return plan.EffectReturn
 	case *effects.Observe:
 		note(KindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		if !n.User {
@@ -100,9 +83,9 @@ func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
 		if e.Fact == effects.FactMalformed {
 			w.unread = false
 		}
-		return plan.EffectObserve
+	default:
+		panic(fmt.Sprintf("BUG: unknown effect %T", e))
 	}
-	panic("BUG: effect that the simulator does not know")
 }
 
 // first returns the index of the first page, for the journal.

@@ -15,12 +15,12 @@ var (
 		return ""
 	})
 	pointCode   = coverage.Section(effects.CodeCount, func(i int) string { return "transfer " + effects.Code(i).String() })
-	pointEffect = coverage.Section(int(facetsEnd)*int(plan.EffectKinds), func(i int) string {
-		f, k := facets(i/int(plan.EffectKinds)), plan.EffectKind(i%int(plan.EffectKinds))
-		if f < FacetSends || k == plan.EffectAny {
+	pointEffect = coverage.Section(int(facetsEnd)*effects.KindCount, func(i int) string {
+		f, k := facets(i/effects.KindCount), effects.Kind(i%effects.KindCount)
+		if f < FacetSends || k == plan.AnyEffect {
 			return ""
 		}
-		return "effect " + f.String() + " " + plan.MomentNames[k]
+		return "effect " + f.String() + " " + k.String()
 	})
 	pointFault = coverage.Section(int(plan.FaultKinds), func(i int) string {
 		if i == 0 {
@@ -37,9 +37,9 @@ func (r *Result) Fault(f plan.Fault) {
 }
 func (r *Result) fact(f effects.Fact) { r.Coverage.Hit(pointFact + coverage.Point(f)) }
 func (r *Result) code(c effects.Code) { r.Coverage.Hit(pointCode + coverage.Point(c)) }
-func (r *Result) effect(n *Node, k plan.EffectKind) {
+func (r *Result) effect(n *Node, k effects.Kind) {
 	if n.User {
 		return
 	}
-	r.Coverage.Hit(pointEffect + coverage.Point(n.Facets)*coverage.Point(plan.EffectKinds) + coverage.Point(k))
+	r.Coverage.Hit(pointEffect + coverage.Point(n.Facets)*coverage.Point(effects.KindCount) + coverage.Point(k))
 }

@@ -17,7 +17,7 @@ type Trap struct {
 
 // sprung reports whether e springs the trap, which must be set. sprung counts down Skip.
 func (t *Trap) sprung(e effects.Effect) bool {
-	if t.Effect != plan.EffectAny && t.Effect != plan.KindOf(e) {
+	if t.Effect != plan.AnyEffect && t.Effect != effects.KindOf(e) {
 		return false
 	}
 	if t.Skip > 0 {

@@ -293,7 +293,8 @@ func (n *Node) step(w *World, k Kind, ev effects.Event) {
 			n.fall(w)
 			break
 		}
-		w.Result.effect(n, w.Carry(n, e))
+		w.Carry(n, e)
+		w.Result.effect(n, effects.KindOf(e))
 	}
 	for _, m := range out.Marks() {
 		w.Result.Coverage.Hit(w.System.Marks + coverage.Point(m))
@@ -325,7 +326,7 @@ func idle(w *World, n *Node) {
 	n.Machine.Step(w.Clock(n), &n.events.tick, out)
 	if out.Len() > 0 {
 		w.Fail("L2", "node %d says that it has nothing to do before its next deadline, and then wants %d effects at once, "+
-			"the first of them %s", n.It(), out.Len(), plan.KindOf(out.At(0)))
+			"the first of them %s", n.It(), out.Len(), effects.KindOf(out.At(0)))
 	}
 	out.Reset()
 }

@@ -37,7 +37,9 @@ func newRig(t failer, journal int, change func(c *Config)) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{Alone: new(Alone).Emptied(c), has: map[int]table.Handle{}, now: 1}
-	r.store = store.New(store.Config{Entries: rigPages, Pages: rigPages, Claims: 1, Classes: 1, Journal: journal})
+	r.store = store.New(store.Config{
+		Settings: store.Settings{ClaimsMax: 1}, Entries: rigPages, Pages: rigPages, Classes: 1, Journal: journal,
+	})
 	r.pools = memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: rigPages, Share: rigPages})
 	return r
 }

@@ -48,7 +48,8 @@ func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, erro
 		Alone: new(registrar.Alone).Emptied(c), limits: c,
 		settled: effects.Observe{Fact: factSettled, ID: uint64(b.Plan.FaultsEnd)},
 		store: store.New(store.Config{
-			Seed: b.Seed, Entries: pages, Pages: pages, Claims: 1, Classes: 1, Journal: journal(b.Plan),
+			Settings: store.Settings{ClaimsMax: 1}, Seed: b.Seed, Entries: pages, Pages: pages, Classes: 1,
+			Journal: journal(b.Plan),
 		}),
 		pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pages, Share: pages}),
 	}

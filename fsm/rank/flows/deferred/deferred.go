@@ -31,7 +31,7 @@ import (
 // is in the list of Over or Returned, and the caller empties that list at once after each call that may end an
 // offer, because the sender is to be notified in the same step (tellEnded).
 type Deferred struct {
-	cfg         Config `snap:"share"`
+	cfg         Settings `snap:"share"`
 	rows        table.Slab[Kept]
 	byOperation table.Index
 	of          []countOf // the number of offers and chunks, by class
@@ -40,12 +40,6 @@ type Deferred struct {
 	dirty       bool      // something was added or removed that may let a fetch begin
 	losses      kernel.Losses
 	condemned   table.List // the offers that are condemned one by one
-}
-
-// Config holds the limits of a Deferred.
-type Config struct {
-	OffersMax int
-	LeadMin   effects.Duration
 }
 
 // A Kept is one kept offer. A kept offer uses no page of this rank; each chunk is a location of the chunk's key
@@ -114,12 +108,12 @@ func IsFetch(ref kernel.Ref) bool { return ref.Kind == kindFetch }
 type countOf struct{ offers, locations int }
 
 // New returns an empty Deferred for the given number of fairness classes.
-func New(cfg Config, classes int) Deferred { return new(Deferred).Emptied(cfg, classes) }
+func New(cfg Settings, classes int) Deferred { return new(Deferred).Emptied(cfg, classes) }
 
 // Emptied returns the same as New. The memory of d is reused, so d must not be used afterwards.
-func (d *Deferred) Emptied(cfg Config, classes int) Deferred {
+func (d *Deferred) Emptied(cfg Settings, classes int) Deferred {
 	return Deferred{
-		cfg: cfg, rows: d.rows.Emptied(cfg.OffersMax), of: table.Zeroed(d.of, classes), losses: d.losses.Emptied(classes),
+		cfg: cfg, rows: d.rows.Emptied(int(cfg.OffersMax)), of: table.Zeroed(d.of, classes), losses: d.losses.Emptied(classes),
 		byOperation: d.byOperation.Emptied(), ended: d.ended, returned: d.returned,
 	}
 }

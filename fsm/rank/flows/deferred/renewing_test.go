@@ -11,7 +11,7 @@ import (
 // renewals are due together have as many rounds a step as it has work for.
 func TestRenewingIsWork(t *testing.T) {
 	const offers = 64
-	d := New(Config{OffersMax: 2 * offers}, 3)
+	d := New(Settings{OffersMax: 2 * offers}, 3)
 	for n := range offers {
 		h := d.Keep(Kept{Class: 1 + n%2, Operation: uint64(n + 1), Grant: uint64(n + 1)}, nil)
 		o := d.rows.Get(h)

@@ -9,8 +9,10 @@ import (
 // A sender that offers without end leaves as much of the tables as it has (S18): of eight offers the
 // first sender gets four, and another two of the rest.
 func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
-	d := New(Config{OffersMax: 8}, 3)
-	s := store.New(store.Config{Entries: 100, Locations: 100, Pages: 1, Claims: 1, Classes: 3, TTL: 1})
+	d := New(Settings{OffersMax: 8}, 3)
+	s := store.New(store.Config{
+		Settings: store.Settings{LocationsMax: 100, ClaimsMax: 1, ClaimTTL: 1}, Entries: 100, Pages: 1, Classes: 3,
+	})
 	take := func(class int) (n int) {
 		for d.MayKeep(&s, class, 1) {
 			d.Keep(Kept{Class: class, Operation: uint64(n + 1)}, nil)

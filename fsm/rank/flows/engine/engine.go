@@ -10,22 +10,14 @@ import (
 
 // Config is the configuration of an Engine.
 type Config struct {
-	Layout         protocol.Layout
-	PageBytes      uint64
-	PutTimeout     effects.Duration // of a Put without Patience
-	ReserveTimeout effects.Duration // of a Reserve without Patience
-	RequestTTL     effects.Duration // how long an idle or notified request is recorded
-	BackoffMin     effects.Duration // between attempts to notify the proxy
-	BackoffMax     effects.Duration
-	Proxy          effects.Addr // without a host: there is no proxy
-	Rank           uint32       // sent to the proxy
-	TellsMax       uint32       // attempts to deliver one notification to the proxy
-	BatchMax       uint32       // pages of one Reserve
-	PutsMax        uint32
-	ReservesMax    uint32
-	RequestsMax    uint32
-	RequestIDMax   uint32 // bytes
-	SharedMax      uint32 // pages that may be shared with the store; 0: none
+	Settings
+	Layout     protocol.Layout
+	PageBytes  uint64
+	BackoffMin effects.Duration // between attempts to notify the proxy
+	BackoffMax effects.Duration
+	TellsMax   uint32 // attempts to deliver one notification to the proxy
+	BatchMax   uint32 // pages of one Reserve
+	SharedMax  uint32 // pages that may be shared with the store; 0: none
 	// InLine means that reservations wait in the allocation queue, together with peers' requests. Another room has that
 	// queue.
 	InLine bool

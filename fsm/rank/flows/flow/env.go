@@ -46,31 +46,15 @@ type Env struct {
 
 // Config is the part of a rank's configuration that more than one flow uses.
 type Config struct {
-	Layout       protocol.Layout
-	PageBytes    uint64
-	Buffer       protocol.UUID    // wire id of the pool that peers access
-	Device       protocol.UUID    // wire id of the device pool; zero: there is none
-	DeviceFrom   uint32           // number of the device pool's first page
-	Leased       bool             // peers' accesses cannot be observed (M4); else fenced (M3)
-	Bearer       bool             // the planes serve peers without our extensions (M5)
-	AllocTimeout effects.Duration // how long an allocation request waits for pages
-	ReplyTimeout effects.Duration // how long a peer's reply is waited for
-	Lease        effects.Duration // of write grants; assumed if a receiver states none
-	// LeaseGuard is the time before the end of a grant at which its holder stops starting accesses under it (M4).
-	LeaseGuard effects.Duration
-	DriftPPM   uint32           // maximum drift between two nodes' clocks, in millionths
-	LeaseMax   effects.Duration // maximum life of a read lease, renewals included
-	BackoffMin effects.Duration
-	BackoffMax effects.Duration
-	BatchMax   uint32 // chunks in one command or message
+	Settings
+	PageBytes  uint64
+	Buffer     protocol.UUID // wire id of the pool that peers access
+	Device     protocol.UUID // wire id of the device pool; zero: there is none
+	DeviceFrom uint32        // number of the device pool's first page
+	DriftPPM   uint32        // maximum drift between two nodes' clocks, in millionths
 	PeersMax   uint32
 	// AttemptsMax is the number of requests or offers after which a put or a recall fails.
 	AttemptsMax uint32
-	// Carries is the maximum number of bytes of chunks that travel in an allocation request; 0: none do.
-	Carries uint32
-	// Window is the number of requests in flight on one alloc lane, if the peer allows as many; 0 means 1.
-	Window uint16
-	Wire   protocol.Limits
 }
 
 // Named returns the name by which peers know a page: the buffer that contains the page, and the page's index in the

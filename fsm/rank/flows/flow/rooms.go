@@ -36,10 +36,10 @@ func (r *Rooms) Busy() []uint32 {
 	return r.busy
 }
 
-// Stated returns how long a sender's lease lasts according to the sender, but at most LeaseMax. A shorter time than the
+// Stated returns how long a sender's lease lasts according to the sender, but at most ReadLeaseMax. A shorter time than the
 // sender stated is always safe (M4).
 func (e *Env) Stated(ns uint64) effects.Duration {
-	return effects.Duration(min(ns, uint64(e.Cfg.LeaseMax)))
+	return effects.Duration(min(ns, uint64(e.Cfg.ReadLeaseMax)))
 }
 
 // Wanted reports whether an engine may request the chunks of a landing. In a rank that drains none are kept, because

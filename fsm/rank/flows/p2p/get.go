@@ -157,7 +157,7 @@ type Requester struct {
 	lines []line // by the slot of the outbound peer
 	Seeks Seeks  // Brings without a named peer
 	// frozen is the circuit breaker for peers that did not reply in time. A stopped process keeps its connections, so
-	// nothing else shows that it is stopped. Without the breaker, each Bring would wait LookupTime for each of these
+	// nothing else shows that it is stopped. Without the breaker, each Bring would wait LookupTimeout for each of these
 	// peers, without an end.
 	frozen    link.Breakers
 	operation uint64 // of the latest get
@@ -180,12 +180,9 @@ type line struct {
 
 // RequesterConfig configures a Requester, in addition to the configuration of all flows.
 type RequesterConfig struct {
-	ReceiverID   string           // name of this node in lookups
-	BringsMax    uint32           // gets in progress at a time, including ghosts
-	Timeout      effects.Duration // default patience of a Bring
-	LookupTime   effects.Duration // timeout of a request
+	Settings
+	ReceiverID   string // name of this node in lookups
 	RequestIDMax uint32
-	Keeps        bool // Brings may be Delayed
 	// LeadMin is the minimum remaining time of a loan that is worth keeping.
 	LeadMin effects.Duration
 	// Directory configures the directories that are asked for Brings without a named peer.
@@ -193,16 +190,16 @@ type RequesterConfig struct {
 	Seed      uint64 // a secret
 }
 
-// frozenMost limits the backoff of a peer that does not reply, in multiples of LookupTime. The first backoff lasts
-// LookupTime, and each further one twice as long as the one before.
+// frozenMost limits the backoff of a peer that does not reply, in multiples of LookupTimeout. The first backoff lasts
+// LookupTimeout, and each further one twice as long as the one before.
 const frozenMost = 16
 
 // Emptied returns a Requester without any get, for up to peersMax peers, and reuses the memory of f. The old f must
 // not be used any more.
 func (f *Requester) Emptied(cfg RequesterConfig, peersMax uint32) Requester {
-	frozen := f.frozen.Emptied(cfg.LookupTime, int(peersMax), cfg.Seed)
+	frozen := f.frozen.Emptied(cfg.LookupTimeout, int(peersMax), cfg.Seed)
 	return Requester{
-		frozen: frozen.Growing(frozenMost * cfg.LookupTime),
+		frozen: frozen.Growing(frozenMost * cfg.LookupTimeout),
 		cfg:    cfg, gets: f.gets.Emptied(int(cfg.BringsMax)), lines: table.Zeroed(f.lines, int(peersMax)),
 		Seeks: f.Seeks.emptied(cfg.Directory, cfg.BringsMax),
 		ask:   f.ask, done: f.done, reply: f.reply, pairs: f.pairs, keys: f.keys,

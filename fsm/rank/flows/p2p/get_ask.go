@@ -100,7 +100,7 @@ func (f *Requester) becomeAsking(e *flow.Env, h table.Handle, r *get) {
 	}
 	e.Out.Send(effects.Send{Corr: e.Corrs.Open(getRef(kindAsk, h)), Conn: r.conn,
 		Body: e.Out.Cut(m.Append(e.Out.Arena()))})
-	e.Timers.Set(&r.answer, e.Now.Add(f.cfg.LookupTime), getRef(timerAnswer, h))
+	e.Timers.Set(&r.answer, e.Now.Add(f.cfg.LookupTimeout), getRef(timerAnswer, h))
 }
 
 // becomeTelling sends the done message, addressed to the incarnation of the peer that gave the loan.
@@ -125,7 +125,7 @@ func (f *Requester) overdue(e *flow.Env, h table.Handle, r *get) {
 	e.Out.Mark(Marks.AnswerOverdue)
 	if r.phase == asking && !r.delivered {
 		f.frozen.Open(e.Now, r.where, effects.Expired, "", true, 0)
-		why := link.NoAnswer(f.cfg.LookupTime)
+		why := link.NoAnswer(f.cfg.LookupTimeout)
 		r.blame(effects.Expired, why)
 		f.haunt(e, h, r, effects.Expired)
 		return

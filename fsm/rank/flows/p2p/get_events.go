@@ -53,7 +53,7 @@ func (f *Requester) Due(e *flow.Env, ref kernel.Ref) {
 	}
 	r.timer = 0
 	code := effects.Expired
-	if r.phase == asking && e.Now.Sub(r.asked) >= f.cfg.LookupTime/3 {
+	if r.phase == asking && e.Now.Sub(r.asked) >= f.cfg.LookupTimeout/3 {
 		// The engine's patience is shorter than the timeout of a request.
 		f.frozen.Open(e.Now, r.where, code, "", true, 0)
 	}

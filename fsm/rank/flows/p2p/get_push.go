@@ -83,7 +83,7 @@ func (f *Requester) nameGranted(e *flow.Env, r *get) {
 	}
 	m.PullMode, m.Ext.Grant, m.Ext.GrantedNS, m.Ext.LeaseNS = false, uint64(x.ID), int64(r.granted),
 		uint64(x.Ends.Sub(r.granted))
-	m.Ext.PatienceNS = min(m.Ext.PatienceNS, uint64(f.cfg.LookupTime))
+	m.Ext.PatienceNS = min(m.Ext.PatienceNS, uint64(f.cfg.LookupTimeout))
 	m.Ext.Stamps = e.Links.Of(r.peer).Stamps(e.Now)
 }
 

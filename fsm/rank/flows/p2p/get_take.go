@@ -40,7 +40,7 @@ func tooMany(most int) (effects.Code, *effects.Why) {
 
 // patience returns the time limit of a Bring.
 func (f *Requester) patience(asked effects.Duration) effects.Duration {
-	return cmp.Or(asked, f.cfg.Timeout)
+	return cmp.Or(asked, f.cfg.BringTimeout)
 }
 
 // begin starts a get, for an engine or for a seek. If it fails, nothing has changed.
@@ -63,7 +63,7 @@ func (f *Requester) begin(e *flow.Env, t effects.Ticket, by table.Handle, c *Bri
 		}
 	}
 	// From here on the Bring is accepted, so it is the trial request if the circuit breaker of the peer is half-open.
-	f.frozen.Try(e.Now, where, f.cfg.LookupTime)
+	f.frozen.Try(e.Now, where, f.cfg.LookupTimeout)
 	patience := f.patience(c.Patience)
 	h, r := f.gets.Add()
 	f.operation++
@@ -91,7 +91,7 @@ func whereOf(p Peer) link.Where { return link.Where{Host: p.Host, InitPort: p.In
 // whyFrozen returns the reason for refusing a get from a peer with an open circuit breaker.
 func (f *Requester) whyFrozen() *effects.Why {
 	return &effects.Why{
-		Stage: effects.StageAsk, Field: "p2p_lookup_timeout_s", Ours: f.cfg.LookupTime.String(),
+		Stage: effects.StageAsk, Field: "p2p_lookup_timeout_s", Ours: f.cfg.LookupTimeout.String(),
 		Theirs: "no answer to a former question", Remedy: "look whether its process runs; it is asked again after a while",
 	}
 }

@@ -25,11 +25,10 @@ type Owner struct {
 
 // OwnerConfig configures an Owner, in addition to the configuration of all flows.
 type OwnerConfig struct {
+	Settings
 	// DoneURL is the address at which done messages are accepted besides the lookup socket.
 	DoneURL []byte
-	// PushesMax limits the requests that are answered by a write or by copies, at a time.
-	PushesMax uint32
-	Loans     loan.Config
+	Loans   loan.Config
 }
 
 // Kinds of the Refs of an Owner.
@@ -44,6 +43,7 @@ const (
 
 // Emptied returns an Owner without loans, and reuses the memory of o. The old o must not be used any more.
 func (o *Owner) Emptied(cfg OwnerConfig, classes int) Owner {
+	cfg.PushesMax = min(cfg.PushesMax, cfg.LoansMax)
 	cfg.Loans.Owner, cfg.Loans.Kind = kernel.OwnerP2POwner, kindLoan
 	return Owner{
 		cfg: cfg, loans: o.loans.Emptied(cfg.Loans, classes),

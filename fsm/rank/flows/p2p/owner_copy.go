@@ -82,9 +82,9 @@ func (o *Owner) beginCopy(e *flow.Env, ev *effects.Received, to loan.For) {
 		copies: x.copies.Reuse(), whole: len(from),
 	}
 	o.pushes.share.Take(to.Class)
-	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.LeaseMax)))
+	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.ReadLeaseMax)))
 	if patience == 0 {
-		patience = e.Cfg.LeaseMax
+		patience = e.Cfg.ReadLeaseMax
 	}
 	e.Timers.Set(&x.timer, e.Now.Add(patience), copyRef(h))
 	e.Work.Spend(len(from))

@@ -93,7 +93,7 @@ func (o *Owner) onPush(e *flow.Env, ev *effects.Received, to loan.For) {
 	}
 	var known bool
 	x.since, known = e.Links.Anchor(&e.Env, to.Class, m.Ext.Stamps, m.Ext.GrantedNS)
-	x.until = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.LeaseMax))))
+	x.until = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.ReadLeaseMax))))
 	if known {
 		x.until = min(x.until, x.since.Add(e.Stated(m.Ext.LeaseNS)-e.Cfg.LeaseGuard))
 	}

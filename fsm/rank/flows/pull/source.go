@@ -33,12 +33,12 @@ type Source struct {
 
 // SourceConfig is the configuration of a Source.
 type SourceConfig struct {
-	PutsMax   uint32
-	TTL       effects.Duration // the length of a lease
-	HighWater uint32           // the largest number of pages leased at a time
-	SenderID  []byte           // the name that LMCache gives to this sender in offers
-	DoneURL   []byte           // the address for done messages of receivers
-	RenewURL  []byte           // the address for renewals; empty: no renewals
+	OfferSettings
+	PutsMax  uint32
+	PagesMax uint32 // the largest number of pages leased at a time
+	SenderID []byte // the name that LMCache gives to this sender in offers
+	DoneURL  []byte // the address for done messages of receivers
+	RenewURL []byte // the address for renewals; empty: no renewals
 }
 
 // An outgoing is the row of one put. The row stays until the put has its outcome, no message about the put is to
@@ -203,7 +203,7 @@ func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 		why = p.OutOfTimeWaiting(e)
 		if f.is[p.Peer.Slot()] {
 			why.Stage, why.Theirs = effects.StageMemory, ""
-			why.Ours += ", with " + number(e.Pool.Lent()) + " of " + number(f.cfg.HighWater) + " pages lent"
+			why.Ours += ", with " + number(e.Pool.Lent()) + " of " + number(f.cfg.PagesMax) + " pages lent"
 		}
 	}
 	p.Blame(code, why)

@@ -75,7 +75,7 @@ func (p *outgoing) leaseOver(e *flow.Env) {
 // onLeaseOver ends an offer because the time of its lease is over.
 func (f *Source) onLeaseOver(e *flow.Env, h table.Handle, p *outgoing) {
 	e.Out.Mark(Marks.OfferOver)
-	p.Blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: f.cfg.TTL.String(), Theirs: "no answer"})
+	p.Blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: f.cfg.PullTTL.String(), Theirs: "no answer"})
 	if p.lease.EndByTime(&e.Env, e.Cfg.Leased) {
 		p.leaseOver(e)
 	}

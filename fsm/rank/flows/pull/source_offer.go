@@ -26,7 +26,7 @@ func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) 
 		peer := p.Meet(e)
 		p.Listens = peer.Withdrawals()
 		to := lease.Reader{Who: p.Who, Us: p.Us, Keeps: peer.Leases()}
-		p.lease.Grant(&e.Env, p.Pages, to, f.cfg.TTL, sourceRef(sourceLease, h))
+		p.lease.Grant(&e.Env, p.Pages, to, f.cfg.PullTTL, sourceRef(sourceLease, h))
 	}
 	m := &f.offer
 	p.message(e, m, &f.cfg)
@@ -34,7 +34,7 @@ func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) 
 	m.Ext.Attempt, m.Ext.Request = p.Attempt, e.Commands.Request(p.Request)
 	m.Ext.PatienceNS = uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now))))
 	m.Ext.Grant, m.Ext.GrantedNS = p.lease.Terms()
-	m.Ext.LeaseNS = uint64(f.cfg.TTL)
+	m.Ext.LeaseNS = uint64(f.cfg.PullTTL)
 	m.Ext.Renew = f.cfg.RenewURL
 	for i, page := range p.Pages {
 		m.Keys = append(m.Keys, p.Key(i))

@@ -119,7 +119,7 @@ func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
 
 // room reports whether the pages of a put may be leased now.
 func (c *SourceConfig) room(e *flow.Env, p *outgoing) bool {
-	return e.Pools.CanLend() && e.Pool.Lent()+uint32(len(p.Pages)) <= c.HighWater
+	return e.Pools.CanLend() && e.Pool.Lent()+uint32(len(p.Pages)) <= c.PagesMax
 }
 
 // unqueue removes a put from its peer's queue, and the peer from the line if that was the peer's last put.

@@ -18,7 +18,7 @@ func TestPlaceKeptUntilOffered(t *testing.T) {
 	pools := memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: 4, Share: 4})
 	var e flow.Env
 	e.Pools, e.Pool = &pools, pools.Pool(0)
-	f := Source{cfg: SourceConfig{HighWater: 4}, blocked: blocked{is: make([]bool, 8)}}
+	f := Source{cfg: SourceConfig{PagesMax: 4}, blocked: blocked{is: make([]bool, 8)}}
 	f.block(first)
 	f.block(second)
 	p := new(outgoing)

@@ -17,18 +17,18 @@ func (f *Source) Lease(ref kernel.Ref) *lease.Owner { return &f.puts.Get(ref.Sub
 
 // Extend renews a lease, unless this rank drains: then the lease is to end.
 func (f *Source) Extend(e *flow.Env, ref kernel.Ref) (lease.Extended, effects.Duration) {
-	most := e.Cfg.LeaseMax
+	most := e.Cfg.ReadLeaseMax
 	if e.Draining {
 		most = 0
 	}
-	return f.Lease(ref).Extend(&e.Env, f.cfg.TTL, most, sourceRef(sourceLease, ref.Subject)), f.cfg.TTL
+	return f.Lease(ref).Extend(&e.Env, f.cfg.PullTTL, most, sourceRef(sourceLease, ref.Subject)), f.cfg.PullTTL
 }
 
 // Fits returns how many of the given chunks, from the first on, one put can take: at most as many as one command
 // may name and as can be leased at a time, with all keys and pages in one offer. The receiver is assumed to
 // accept messages as long as this rank does.
 func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
-	most := min(len(keys), int(cfg.BatchMax), int(f.cfg.HighWater))
+	most := min(len(keys), int(cfg.BatchMax), int(f.cfg.PagesMax))
 	offer := put.HeadBytes
 	for i, key := range keys[:most] {
 		offer += len(key) + put.KeyHeadBytes + put.PlaceBytes
@@ -42,7 +42,7 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 // fitting returns the result of Fits together with the setting that limits it.
 func (f *Source) fitting(e *flow.Env, keys [][]byte) engine.Fits {
 	fits := put.Fitting(e.Cfg, f.Fits(e.Cfg, keys))
-	if fits.Chunks == int(f.cfg.HighWater) {
+	if fits.Chunks == int(f.cfg.PagesMax) {
 		fits.By = e.Pool.Key() + ", pd_pull_backpressure_reserve_pct"
 	}
 	return fits

@@ -35,14 +35,12 @@ type Target struct {
 
 // TargetConfig is the configuration of a Target.
 type TargetConfig struct {
-	Delay         bool             // offers are read when the engine fetches, not on arrival
-	AddressesOnly bool             // senders must give the address for done messages as an address, not as a name
-	ReadTimeout   effects.Duration // the time limit of the read of one offer
-	LeadMin       effects.Duration // the time that an offer's lease must still last for the offer to be kept
-	OffersMax     uint32           // the limit of offers that are kept
-	GrantsMax     uint32           // the limit of the rank's grants
-	RenewsMax     uint32           // the limit of leases in one renewal
-	NotifyMax     uint32           // the limit of tries to send one done message
+	ReadSettings
+	LeadMin   effects.Duration // the time that an offer's lease must still last for the offer to be kept
+	OffersMax uint32           // the limit of offers that are kept
+	GrantsMax uint32           // the limit of the rank's grants
+	RenewsMax uint32           // the limit of leases in one renewal
+	NotifyMax uint32           // the limit of tries to send one done message
 }
 
 // Emptied returns a Target that reads nothing. The memory of t is reused, so t must not be used afterwards. seed

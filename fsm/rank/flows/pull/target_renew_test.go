@@ -13,7 +13,9 @@ import (
 // A sender that changes the address for renewals again and again is asked at one of them at a time, however long
 // connections to the others take; what was wanted is asked for at the last one.
 func TestRenewalAddressesDoNotPileUp(t *testing.T) {
-	all := flow.Config{PeersMax: 1, BackoffMin: 1, BackoffMax: 1, Wire: protocol.DefaultLimits()}
+	all := flow.Config{
+		Settings: flow.Settings{BackoffMin: 1, BackoffMax: 1, Wire: protocol.DefaultLimits()}, PeersMax: 1,
+	}
 	r := new(Target).Emptied(TargetConfig{RenewsMax: 1}, &all, 2, 1)
 	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
 	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
@@ -49,7 +51,9 @@ func TestRenewalAddressesDoNotPileUp(t *testing.T) {
 // A peer whose class was another's before is asked for more time although a connection to that one is still being made,
 // which may take long. However many peers have a class one after the other, two such connections are under way at most.
 func TestRenewalsOfAFormerPeerHoldUpNoOther(t *testing.T) {
-	all := flow.Config{PeersMax: 1, BackoffMin: 1, BackoffMax: 1, Wire: protocol.DefaultLimits()}
+	all := flow.Config{
+		Settings: flow.Settings{BackoffMin: 1, BackoffMax: 1, Wire: protocol.DefaultLimits()}, PeersMax: 1,
+	}
 	r := new(Target).Emptied(TargetConfig{RenewsMax: 1}, &all, 2, 1)
 	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
 	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}

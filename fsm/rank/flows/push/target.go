@@ -23,10 +23,7 @@ type Target struct {
 
 // TargetConfig is the configuration of a Target.
 type TargetConfig struct {
-	ReplyForm        protocol.ReplyForm
-	TrustUncommitted bool // chunks of senders without our extensions are readable without a commit
-	// Residual is how long after its deadline a write of a sender without our extensions may land (M5).
-	Residual    effects.Duration
+	GrantSettings
 	WholeChunks bool // a layerwise request must name all layers of each chunk
 }
 

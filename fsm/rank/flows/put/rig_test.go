@@ -89,18 +89,20 @@ func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 		change(&c)
 	}
 	cfg := flow.Config{
-		Layout: layout, PageBytes: pageBytes, Leased: c.Leased, AllocTimeout: effects.Second,
-		ReplyTimeout: 2 * effects.Second, Lease: 10 * effects.Second, LeaseGuard: effects.Second,
-		BackoffMin: 10 * effects.Millisecond, BackoffMax: effects.Second, BatchMax: 4, PeersMax: 2, AttemptsMax: attemptsMax,
-		Window: c.Window,
-		Wire:   protocol.DefaultLimits(),
+		Settings: flow.Settings{
+			Layout: layout, Leased: c.Leased, AllocTimeout: effects.Second, ReplyTimeout: 2 * effects.Second,
+			Lease: 10 * effects.Second, LeaseGuard: effects.Second, BackoffMin: 10 * effects.Millisecond,
+			BackoffMax: effects.Second, BatchMax: 4, Window: c.Window, Wire: protocol.DefaultLimits(),
+		},
+		PageBytes: pageBytes, PeersMax: 2, AttemptsMax: attemptsMax,
 	}
 	end := func(key identity.Key, id protocol.UUID) link.Config {
-		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Key: key,
-			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased,
-			ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-			PeersMax: cfg.PeersMax, Directions: 1, Wire: cfg.Wire,
-			Window: window}
+		return link.Config{
+			Settings: link.Settings{LocalID: "x:1", PeersMax: cfg.PeersMax}, Layout: layout, PageBytes: pageBytes,
+			Pages: pagesMax, Buffer: id, Key: key, PlaneNames: [][]byte{[]byte("p")},
+			PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
+			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Directions: 1, Wire: cfg.Wire, Window: window,
+		}
 	}
 	r := &rig{
 		t: t, cfg: cfg, given: kernel.NewTickets(16), timers: kernel.NewTimers(64),
@@ -112,10 +114,12 @@ func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 	r.pools = memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pagesMax, Share: 1})
 	r.pool = r.pools.Pool(0)
 	r.commands = engine.New(engine.Config{
-		Layout: layout, PageBytes: pageBytes, PutTimeout: c.PutTimeout, ReserveTimeout: 2 * effects.Second,
-		RequestTTL: 100 * effects.Second, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Proxy: c.Proxy,
-		BatchMax: cfg.BatchMax, PutsMax: c.PutsMax, ReservesMax: c.ReservesMax, RequestsMax: 2, RequestIDMax: 8, TellsMax: 10,
-		Wire: cfg.Wire,
+		Settings: engine.Settings{
+			PutTimeout: c.PutTimeout, ReserveTimeout: 2 * effects.Second, RequestTTL: 100 * effects.Second,
+			Proxy: c.Proxy, PutsMax: c.PutsMax, ReservesMax: c.ReservesMax, RequestsMax: 2, RequestIDMax: 8,
+		},
+		Layout: layout, PageBytes: pageBytes, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
+		BatchMax: cfg.BatchMax, TellsMax: 10, Wire: cfg.Wire,
 	}, 1)
 	r.source = r.source.Emptied(c.PutsMax, 0, cfg.PeersMax, 1)
 	r.breakers = link.NewBreakers(c.BreakerTTL, 4*int(cfg.PeersMax), 1)

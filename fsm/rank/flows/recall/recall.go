@@ -82,8 +82,7 @@ const placeBytes = 3 * 9
 
 // Config is the configuration of a Source.
 type Config struct {
-	RecallsMax   uint32           // the limit of recalls in progress
-	Timeout      effects.Duration // the patience of a recall that states none
+	Settings
 	RequestIDMax uint32
 }
 

@@ -121,7 +121,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *Recall) {
 	way := f.reach(e, to)
 	patience := c.Patience
 	if patience == 0 {
-		patience = f.cfg.Timeout
+		patience = f.cfg.RecallTimeout
 	}
 	h, r := f.rows.Add()
 	f.operation++

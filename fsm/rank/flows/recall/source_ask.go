@@ -159,7 +159,7 @@ func (f *Source) answered(e *flow.Env, h table.Handle, r *row, body []byte) {
 		f.deliver(e, r, effects.OK, false)
 		f.giveBack(e, h, r)
 	default:
-		f.becomeReading(e, h, r, effects.Duration(min(m.Ext.LeaseNS, uint64(e.Cfg.LeaseMax))))
+		f.becomeReading(e, h, r, effects.Duration(min(m.Ext.LeaseNS, uint64(e.Cfg.ReadLeaseMax))))
 	}
 }
 

@@ -112,7 +112,7 @@ func (p *Producer) extendBatch(e *flow.Env, h table.Handle, b *batch) {
 	if b.closing {
 		return
 	}
-	until := min(e.Now.Add(p.cfg.extension()), b.began.Add(e.Cfg.LeaseMax))
+	until := min(e.Now.Add(p.cfg.extension()), b.began.Add(e.Cfg.ReadLeaseMax))
 	if until <= b.ends {
 		return
 	}

@@ -378,7 +378,7 @@ func (p *Producer) onWithdrawal(e *flow.Env, ev *effects.Received) {
 		code = w.Code
 	} else {
 		e.Out.Mark(Marks.TakenBackFirst)
-		p.bury(e, class, who, m.Operation, code, e.Now.Add(e.Cfg.LeaseMax))
+		p.bury(e, class, who, m.Operation, code, e.Now.Add(e.Cfg.ReadLeaseMax))
 	}
 	p.reply(e, ev.Request, us, m.Operation, 0, code, ended(code))
 }

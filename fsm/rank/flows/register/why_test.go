@@ -111,7 +111,7 @@ func TestEndedInOwnWords(t *testing.T) {
 
 // Names that no word can have are refused with what was found and what was wanted, and a rank that leaves says so.
 func TestNamesRefused(t *testing.T) {
-	e := &flow.Env{Cfg: &flow.Config{Wire: protocol.DefaultLimits()}}
+	e := &flow.Env{Cfg: &flow.Config{Settings: flow.Settings{Wire: protocol.DefaultLimits()}}}
 	for _, c := range []struct {
 		request, transfer string
 		patience          effects.Duration

@@ -13,7 +13,7 @@ import (
 func TestWhatALostConnectionAskedFor(t *testing.T) {
 	timers := kernel.NewTimers(4)
 	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &timers}
-	p := New(Config{Places: 8, Bytes: 4 << 10, BypassMax: 2}, 2)
+	p := New(Settings{WaitersMax: 8, WaitingBytes: 4 << 10, BypassMax: 2}, 2)
 	on := []effects.Conn{7, 7, 8, 7}
 	for i, conn := range on {
 		of := Row{Class: 1, Operation: uint64(i + 1)}

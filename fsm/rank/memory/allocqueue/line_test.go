@@ -16,7 +16,7 @@ import (
 func TestWhoWaitedForTheLinkIsOlder(t *testing.T) {
 	timers := kernel.NewTimers(4)
 	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &timers}
-	p := New(Config{Places: 8, Bytes: 1 << 10, BypassMax: 2}, 2)
+	p := New(Settings{WaitersMax: 8, WaitingBytes: 1 << 10, BypassMax: 2}, 2)
 	for i, linking := range []bool{true, false, true, false} {
 		of := Row{Class: 1, Operation: uint64(i + 1), Linking: linking}
 		if why := p.Wait(v, of, &effects.Received{}, nil, effects.Second); why != nil {

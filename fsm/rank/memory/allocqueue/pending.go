@@ -18,6 +18,7 @@
 package allocqueue
 
 import (
+	"math"
 	"slices"
 	"strconv"
 
@@ -34,7 +35,7 @@ import (
 // Rows and bytes are shared among the classes (table.Share), so that a class that sends requests without end leaves as
 // many rows as the class has. The order of service is in line.go.
 type Pending struct {
-	cfg         Config `snap:"share"`
+	cfg         Settings `snap:"share"`
 	rows        table.Slab[Row]
 	byOperation table.Index
 	asked       wants         // the keys that the waiting requests would bring
@@ -50,13 +51,6 @@ type Pending struct {
 	// dirty reports that a request left a queue, or that a link was established, so that the requests behind may be
 	// served (Shifted).
 	dirty bool
-}
-
-// Config has the limits of the queue.
-type Config struct {
-	Places, Bytes int // limits of waiting requests, and of the bytes that are kept for them
-	// BypassMax is how often the head of a class is passed before pages are collected for it.
-	BypassMax uint32
 }
 
 // A Row is a waiting request. This package decides when the request is served, and the target decides how.
@@ -86,14 +80,15 @@ type Row struct {
 }
 
 // New returns an empty queue for a number of classes.
-func New(cfg Config, classes int) Pending { return new(Pending).Emptied(cfg, classes) }
+func New(cfg Settings, classes int) Pending { return new(Pending).Emptied(cfg, classes) }
 
 // Emptied returns what New returns, and reuses the memory of p. The caller must not use p afterwards.
-func (p *Pending) Emptied(cfg Config, classes int) Pending {
+func (p *Pending) Emptied(cfg Settings, classes int) Pending {
+	bodies := int(min(cfg.WaitingBytes, math.MaxInt))
 	return Pending{
-		cfg: cfg, rows: p.rows.Emptied(cfg.Places), byOperation: p.byOperation.Emptied(),
-		asked: p.asked.emptied(cfg.Bytes), callers: p.callers.emptied(cfg.Places),
-		places: p.places.Emptied(cfg.Places, classes), bodies: p.bodies.Emptied(cfg.Bytes, classes),
+		cfg: cfg, rows: p.rows.Emptied(int(cfg.WaitersMax)), byOperation: p.byOperation.Emptied(),
+		asked: p.asked.emptied(bodies), callers: p.callers.emptied(int(cfg.WaitersMax)),
+		places: p.places.Emptied(int(cfg.WaitersMax), classes), bodies: p.bodies.Emptied(bodies, classes),
 		queues: table.Zeroed(p.queues, classes), linking: table.Zeroed(p.linking, classes),
 		losses: p.losses.Emptied(classes), ways: p.ways.Emptied(classes),
 	}
@@ -108,7 +103,7 @@ func (p *Pending) Wait(
 	what.bytes = len(ev.Body) + wantBytes*len(wants)
 	if !p.places.May(what.Class) {
 		v.Out.Mark(Marks.RequestsFull)
-		return TooMany("tables.waiters", p.cfg.Places)
+		return TooMany("tables.waiters", int(p.cfg.WaitersMax))
 	}
 	if what.bytes > p.bodies.Left(what.Class) {
 		v.Out.Mark(Marks.RequestsFull)
@@ -139,7 +134,7 @@ func (p *Pending) Wait(
 func (p *Pending) tooLong(bytes int) *effects.Why {
 	return &effects.Why{
 		Field:  "tables.waiting_bytes",
-		Ours:   strconv.Itoa(p.cfg.Bytes) + ", of which one peer has no more than it leaves to others,",
+		Ours:   strconv.FormatUint(p.cfg.WaitingBytes, 10) + ", of which one peer has no more than it leaves to others,",
 		Theirs: strconv.Itoa(p.bodies.All()) + " in use, and " + strconv.Itoa(bytes) + " more",
 		Remedy: "retry later, send fewer keys at a time, or raise tables.waiting_bytes of the receiver",
 	}

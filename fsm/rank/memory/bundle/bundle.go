@@ -47,13 +47,8 @@ type Bundles struct {
 
 // Config is the configuration of Bundles.
 type Config struct {
-	Layers uint32 // layers of a chunk; 0: there are no bundles
-	Max    uint32 // limit of simultaneous bundles
-	// ByPages says that Max is the number of bundles that the pool has pages for. Then a class's share of the pages
-	// bounds the bundles of the class, and there is no share of bundles.
-	ByPages bool
-	TTL     effects.Duration // how long a bundle lasts without progress
-	Most    effects.Duration // how long a bundle lasts in all
+	Settings
+	Max uint32 // limit of simultaneous bundles
 }
 
 // A Run identifies the owner of a bundle: a request, in a certain epoch, of an incarnation of a peer.
@@ -119,7 +114,7 @@ func (b *Bundles) Max() int { return b.rows.Max() }
 
 // Room reports whether the table, and the class's share of the table, have room for n more bundles.
 func (b *Bundles) Room(class, n int) bool {
-	return b.rows.Len()+n <= b.rows.Max() && (b.cfg.ByPages || b.share.Left(class) >= n)
+	return b.rows.Len()+n <= b.rows.Max() && (b.cfg.ByPages() || b.share.Left(class) >= n)
 }
 
 // Slots returns the end of the range of slots for At.
@@ -252,7 +247,7 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, of *Run, operation, hash uin
 	*r = row{
 		of: runs, entry: s.BeginFill(hash, name), hash: hash, places: r.places[:0], opener: operation,
 		born: b.losses.Of(of.Class),
-		most: v.Now.Add(b.cfg.Most),
+		most: v.Now.Add(b.cfg.BundleMost),
 	}
 	for layer := range b.cfg.Layers {
 		at, p := b.places.Add()
@@ -330,7 +325,7 @@ func (b *Bundles) Granted(v *env.Env, at table.Handle, id effects.GrantID) {
 // renew extends the deadline of a bundle that has made progress. The deadline is never later than most.
 func (b *Bundles) renew(v *env.Env, h table.Handle, r *row) {
 	v.Timers.Stop(&r.timer)
-	v.Timers.Set(&r.timer, min(v.Now.Add(b.cfg.TTL), r.most), kernel.Ref{Owner: kernel.OwnerBundles, Subject: h})
+	v.Timers.Set(&r.timer, min(v.Now.Add(b.cfg.BundleTTL), r.most), kernel.Ref{Owner: kernel.OwnerBundles, Subject: h})
 }
 
 // Due records that the deadline of a bundle has passed. The caller ends the bundle.

@@ -40,9 +40,13 @@ type open struct {
 func newGathering() *gathering {
 	g := &gathering{now: effects.Time(effects.Second), timers: kernel.NewTimers(64)}
 	g.pools = memory.New(64, 3, prng.Shuffle{}, memory.PoolConfig{Pages: pages, Share: pages})
-	g.store = store.New(store.Config{Seed: 1, Entries: 64, Pages: pages, Claims: 8, Classes: 3, TTL: effects.Second})
+	g.store = store.New(store.Config{
+		Settings: store.Settings{ClaimsMax: 8, ClaimTTL: effects.Second}, Seed: 1, Entries: 64, Pages: pages,
+		Classes: 3,
+	})
 	g.of = g.of.Emptied(bundle.Config{
-		Layers: layers, Max: bundles, TTL: effects.Second, Most: 3 * effects.Second,
+		Settings: bundle.Settings{Layers: layers, BundleTTL: effects.Second, BundleMost: 3 * effects.Second},
+		Max:      bundles,
 	}, 3)
 	return g
 }

@@ -21,10 +21,14 @@ type fetcher struct {
 
 func newFetcher(items, depth int) *fetcher {
 	pages := uint32(2 * depth)
-	b := &fetcher{p: New(Config{PageBytes: pageBytes, Depth: uint32(depth), StagingMax: pages, ItemsMax: uint32(items),
-		SourcesMax: 2, FetchesMax: 4})}
+	b := &fetcher{
+		p: New(Config{
+			Settings: Settings{StagingPages: pages, FetchesMax: 4}, PageBytes: pageBytes, Depth: uint32(depth),
+			ItemsMax: uint32(items), SourcesMax: 2,
+		}),
+	}
 	pools, deadlines := memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pages}), kernel.NewTimers(4)
-	outstanding := kernel.NewCorrs(int(b.p.cfg.StagingMax + b.p.cfg.FetchesMax))
+	outstanding := kernel.NewCorrs(int(b.p.cfg.StagingPages + b.p.cfg.FetchesMax))
 	b.v = env.Env{Now: 1, Out: &effects.Effects{}, Pool: pools.Pool(0), Timers: &deadlines, Corrs: &outstanding}
 	b.f = Fetch{Deadline: never, Sources: []Source{{ID: 1, Grant: 1}, {ID: 2, Grant: 2}}}
 	for i := range items {

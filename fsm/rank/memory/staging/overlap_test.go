@@ -49,7 +49,9 @@ func TestOverlap(t *testing.T) {
 		batches := rapid.IntRange(10, 30).Draw(t, "batches")
 		r := effects.Duration(rapid.IntRange(1, 100).Draw(t, "read")) * effects.Millisecond
 		s := effects.Duration(rapid.IntRange(1, 100).Draw(t, "scatter")) * effects.Millisecond
-		g := newRig(t, 8, Config{Depth: uint32(depth), StagingMax: 8, ItemsMax: 100, SourcesMax: 1, FetchesMax: 1})
+		g := newRig(t, 8, Config{
+			Settings: Settings{StagingPages: 8, FetchesMax: 1}, Depth: uint32(depth), ItemsMax: 100, SourcesMax: 1,
+		})
 		took := timed(t, g, strings.Repeat("0", depth*batches), r, s)
 		longest := max(r, s) * effects.Duration(batches)
 		if least := longest + min(r, s); took < least {
@@ -65,7 +67,7 @@ func TestOverlap(t *testing.T) {
 
 // Local items cost their scatter alone: the first read runs beside it.
 func TestOverlapWithLocalItems(t *testing.T) {
-	g := newRig(t, 16, Config{Depth: 2, StagingMax: 4})
+	g := newRig(t, 16, Config{Settings: Settings{StagingPages: 4}, Depth: 2})
 	if took := timed(t, g, "LLLL0000", 10, 10); took != 30 {
 		t.Errorf("a scatter beside the first of two reads, and two scatters: 30 ns; it took %d", took)
 	}

@@ -24,17 +24,12 @@ import (
 
 // Config is the part of the rank's configuration that the package needs.
 type Config struct {
+	Settings
 	PageBytes uint64
 	// Depth is the largest number of items in a batch: half of the staging pages of a fetch.
-	Depth uint32
-	// StagingMax is the limit of the staging pages of all fetches together. A single page is enough, but then nothing
-	// overlaps: a batch is read only after the preceding batch was scattered.
-	StagingMax uint32
+	Depth      uint32
 	ItemsMax   uint32 // limit of items in a fetch
 	SourcesMax uint32 // limit of sources in a fetch
-	// FetchesMax is the limit of fetches: those that wait, those that run, and those that were delivered while
-	// something still touches their pages.
-	FetchesMax uint32
 }
 
 // DepthOf returns the depth for poolBytes of staging memory in all, in two buffers of equally many pages. DepthOf
@@ -65,8 +60,8 @@ func New(cfg Config) Pipeline { return new(Pipeline).Emptied(cfg) }
 
 // Emptied returns what New returns, and reuses the memory of p. The caller must not use p afterwards.
 func (p *Pipeline) Emptied(cfg Config) Pipeline {
-	cfg.StagingMax = max(1, cfg.StagingMax)
-	cfg.Depth = max(1, min(cfg.Depth, cfg.StagingMax/2))
+	cfg.StagingPages = max(1, cfg.StagingPages)
+	cfg.Depth = max(1, min(cfg.Depth, cfg.StagingPages/2))
 	return Pipeline{
 		cfg: cfg, fetches: p.fetches.Emptied(int(cfg.FetchesMax)), byTicket: p.byTicket.Emptied(), pairs: p.pairs[:0],
 		lost: p.lost[:0],

@@ -49,7 +49,7 @@ func TestWhatCannotBeFetched(t *testing.T) {
 		"a source of no entry": {func(f *asked) { f.Items[1].Source = 1 }, effects.Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 8, Config{Depth: 2, StagingMax: 4})
+			r := newRig(t, 8, Config{Settings: Settings{StagingPages: 4}, Depth: 2})
 			f := &asked{Fetch: Fetch{Ticket: 1, Deadline: r.now.Add(patience), Sources: []Source{{ID: 1}},
 				Items: []Item{{Local: r.pool.Take(1, nil)[0]}, {Length: 1}}}}
 			local(f).Local.Length = 1
@@ -66,7 +66,7 @@ func TestWhatCannotBeFetched(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	r := newRig(t, 8, Config{Depth: 2, StagingMax: 4})
+	r := newRig(t, 8, Config{Settings: Settings{StagingPages: 4}, Depth: 2})
 	for range 4 {
 		r.open1("00")
 	}
@@ -84,7 +84,7 @@ func TestBounds(t *testing.T) {
 // The engine is given a chunk at a time where one page is all the memory there is: nothing
 // overlaps, and nothing hangs (defect 39).
 func TestOnePage(t *testing.T) {
-	r := newRig(t, 1, Config{Depth: 4, StagingMax: 8})
+	r := newRig(t, 1, Config{Settings: Settings{StagingPages: 8}, Depth: 4})
 	f := r.open1("00000")
 	for len(r.reads)+len(r.scatters) > 0 {
 		if len(r.reads)+len(r.scatters) != 1 {
@@ -103,7 +103,7 @@ func TestOnePage(t *testing.T) {
 // A fetch that has as many pages as it can still use is short of none, though it began with fewer: so whoever looks at
 // those that are short looks at no more than there are pages to give.
 func TestShortOfNothing(t *testing.T) {
-	r := newRig(t, 10, Config{Depth: 4, StagingMax: 8})
+	r := newRig(t, 10, Config{Settings: Settings{StagingPages: 8}, Depth: 4})
 	r.pool.Take(9, nil)
 	r.open1("00")
 	if r.p.Staged() != 1 || r.p.Short() != 1 {
@@ -119,7 +119,7 @@ func TestShortOfNothing(t *testing.T) {
 // A fetch begins with the pages that are free and takes more as they come, the oldest
 // fetch first; one of local items alone waits for none.
 func TestShortOfPages(t *testing.T) {
-	r := newRig(t, 10, Config{Depth: 4, StagingMax: 8})
+	r := newRig(t, 10, Config{Settings: Settings{StagingPages: 8}, Depth: 4})
 	others := r.pool.Take(8, nil)
 	first, second := r.open1("00000000"), r.open1("000")
 	if len(r.reads) != 1 || r.reads[0].fetch != first || len(r.reads[0].e.Pairs) != 1 {
@@ -152,7 +152,7 @@ func TestShortOfPages(t *testing.T) {
 
 // Leading local items are scattered although there is no staging page for the others.
 func TestLocalItemsDoNotWait(t *testing.T) {
-	r := newRig(t, 2, Config{Depth: 1, StagingMax: 2})
+	r := newRig(t, 2, Config{Settings: Settings{StagingPages: 2}, Depth: 1})
 	f := r.open1("LL0")
 	if len(r.scatters) != 1 || len(r.scatters[0].e.Pages) != 2 || len(r.reads) != 0 {
 		t.Fatalf("%d scatters, %d reads", len(r.scatters), len(r.reads))
@@ -199,7 +199,7 @@ func TestFailures(t *testing.T) {
 		}, effects.PeerLost, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 16, Config{Depth: 2, StagingMax: 8})
+			r := newRig(t, 16, Config{Settings: Settings{StagingPages: 8}, Depth: 2})
 			f := r.open1("L0000000L")
 			f2 := &asked{Fetch: Fetch{Ticket: 50, Deadline: never, Items: []Item{{Length: 1}, {Length: 1}, {Length: 1}},
 				Sources: []Source{{ID: 500, Link: 9, Grant: 500}}}}
@@ -232,7 +232,7 @@ func TestFailures(t *testing.T) {
 
 // A lease that is over before a batch's turn is not read under; one that was renewed is.
 func TestLeases(t *testing.T) {
-	r := newRig(t, 8, Config{Depth: 1, StagingMax: 8})
+	r := newRig(t, 8, Config{Settings: Settings{StagingPages: 8}, Depth: 1})
 	var fetches []*asked
 	for n := range 2 {
 		f := &asked{Fetch: Fetch{Ticket: effects.Ticket(n + 1), Deadline: r.now.Add(patience),
@@ -255,7 +255,7 @@ func TestLeases(t *testing.T) {
 // A source that the fetch has read to its end is released long before the fetch's own end,
 // and its loss hurts nobody then.
 func TestSourcesAreReleasedEarly(t *testing.T) {
-	r := newRig(t, 8, Config{Depth: 2, StagingMax: 4})
+	r := newRig(t, 8, Config{Settings: Settings{StagingPages: 4}, Depth: 2})
 	f := r.open1("0011")
 	r.readEnds(r.reads[0], effects.OK, true, r.now)
 	if !slices.Equal(f.released, []table.Handle{f.Sources[0].ID}) {
@@ -270,7 +270,7 @@ func TestSourcesAreReleasedEarly(t *testing.T) {
 
 // Two fetches may read from one source: its loss ends both, and each reports on it.
 func TestSourceOfTwoFetches(t *testing.T) {
-	r := newRig(t, 8, Config{Depth: 1, StagingMax: 8})
+	r := newRig(t, 8, Config{Settings: Settings{StagingPages: 8}, Depth: 1})
 	for n := range 2 {
 		r.give(&asked{Fetch: Fetch{Ticket: effects.Ticket(n + 1), Deadline: never, Items: []Item{{Length: 1}, {Length: 2}},
 			Sources: []Source{{ID: 7, Link: 1, Grant: effects.GrantID(n + 1)}}}})
@@ -288,7 +288,7 @@ func TestSourceOfTwoFetches(t *testing.T) {
 
 // A batch with items of several peers is read from each of them (defect 38).
 func TestSourcesMixed(t *testing.T) {
-	r := newRig(t, 8, Config{Depth: 4, StagingMax: 8})
+	r := newRig(t, 8, Config{Settings: Settings{StagingPages: 8}, Depth: 4})
 	f := r.open1("01L0")
 	if len(r.reads) != 2 || len(r.reads[0].e.Pairs) != 2 || r.reads[0].e.Link == r.reads[1].e.Link {
 		t.Fatalf("reads: %+v", r.reads)

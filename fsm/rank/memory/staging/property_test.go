@@ -22,8 +22,10 @@ func corrsRef(r *rig) kernel.Ref {
 func TestPipeline(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pages := rapid.Uint32Range(1, 12).Draw(t, "pages")
-		r := newRig(t, pages, Config{Depth: rapid.Uint32Range(1, 4).Draw(t, "depth"),
-			StagingMax: rapid.Uint32Range(1, pages).Draw(t, "staging")})
+		r := newRig(t, pages, Config{
+			Settings: Settings{StagingPages: rapid.Uint32Range(1, pages).Draw(t, "staging")},
+			Depth:    rapid.Uint32Range(1, 4).Draw(t, "depth"),
+		})
 		var stolen []effects.Page
 		bad := rapid.SampledFrom([]effects.Code{effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn,
 			effects.Faulted, effects.Stale})

@@ -87,7 +87,7 @@ func newRig(t fatal, pages uint32, cfg Config) *rig {
 		content: map[uint32]effects.RemotePage{}, lives: map[effects.Generation]bool{},
 	}
 	r.pool, r.cfg = r.pools.Pool(0), r.p.cfg
-	r.corrs = kernel.NewCorrs(int(r.p.cfg.StagingMax + r.p.cfg.FetchesMax))
+	r.corrs = kernel.NewCorrs(int(r.p.cfg.StagingPages + r.p.cfg.FetchesMax))
 	return r
 }
 
@@ -346,8 +346,8 @@ func (r *rig) conserve() {
 			}
 		}
 	}
-	if r.p.Staged() > r.cfg.StagingMax {
-		r.t.Fatalf("%d staging pages, at most %d", r.p.Staged(), r.cfg.StagingMax)
+	if r.p.Staged() > r.cfg.StagingPages {
+		r.t.Fatalf("%d staging pages, at most %d", r.p.Staged(), r.cfg.StagingPages)
 	}
 	for _, f := range r.fetches {
 		if in := r.p.fetches.Get(r.p.find(f.Ticket)); in != nil && in.staged > 2*r.cfg.Depth ||
@@ -355,7 +355,7 @@ func (r *rig) conserve() {
 			r.t.Fatalf("ticket %d has %d staging pages in use, with depth %d", f.Ticket, len(f.staging), r.cfg.Depth)
 		}
 		if f.outcome == nil && len(f.staging) == 0 && !r.scattering(f) && r.pool.Free() > 0 &&
-			r.p.Staged() < r.cfg.StagingMax {
+			r.p.Staged() < r.cfg.StagingPages {
 			r.t.Fatalf("ticket %d stands still while pages are free", f.Ticket)
 		}
 		if (f.outcome != nil) != (f.ended == 1) || f.outcome == nil && f.ended > 0 {

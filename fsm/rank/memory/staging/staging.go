@@ -25,7 +25,7 @@ func (p *Pipeline) depth(f *fetch) uint32 {
 // fetch begins even with a single page, with smaller batches, because pages that other commands hold may not come back
 // in time. Admit gives only as many pages as the work budget of the step allows; the next call goes on.
 func (p *Pipeline) Admit(v *env.Env, of Rights) {
-	for h := p.short.Front(); h != 0 && v.StagedIn().Free() > 0 && p.staged < p.cfg.StagingMax; {
+	for h := p.short.Front(); h != 0 && v.StagedIn().Free() > 0 && p.staged < p.cfg.StagingPages; {
 		if !v.Work.Left() {
 			v.Out.Mark(Marks.StagingCut)
 			return
@@ -46,7 +46,7 @@ func (p *Pipeline) Admit(v *env.Env, of Rights) {
 // Lacks returns how many more pages Admit could give to fetches that are short, if the pages were free. Each of these
 // fetches lacks at least a page, so Lacks visits at most as many fetches as there are staging pages.
 func (p *Pipeline) Lacks() (n uint32) {
-	room := p.cfg.StagingMax - p.staged
+	room := p.cfg.StagingPages - p.staged
 	for h := p.short.Front(); h != 0 && n < room; h = p.fetches.Next(h) {
 		f := p.fetches.Get(h)
 		n += p.wants(f) - min(f.staged, p.wants(f))
@@ -60,7 +60,7 @@ func (p *Pipeline) take(v *env.Env, f *fetch) bool {
 	if f.staged >= wants {
 		return false
 	}
-	n := min(wants-f.staged, v.StagedIn().Free(), p.cfg.StagingMax-p.staged)
+	n := min(wants-f.staged, v.StagedIn().Free(), p.cfg.StagingPages-p.staged)
 	// The pages keep one generation for all batches of the fetch. That is safe because only reads of this fetch store
 	// into the pages, and no read of a page is in flight when the next read is submitted.
 	was := len(f.idle)

@@ -36,7 +36,9 @@ func TestTranscripts(t *testing.T) {
 			first := func() uint64 { return uint64(d.First()) }
 			switch d.Cmd {
 			case "room":
-				r = newRig(d.T, number("pages"), Config{Depth: number("depth"), StagingMax: number("staging")})
+				r = newRig(d.T, number("pages"), Config{
+					Settings: Settings{StagingPages: number("staging")}, Depth: number("depth"),
+				})
 				r.onEffect = func(e effects.Effect) { describe(&log, e) }
 				r.onReport = func(said Report) { reported(&log, said) }
 			case "fetch":

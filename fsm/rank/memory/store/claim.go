@@ -21,7 +21,7 @@ type claim struct {
 	newer  int32
 }
 
-// Claims returns the number of claims.
+// ClaimsMax returns the number of claims.
 func (s *Store) Claims() int { return s.claims.Len() }
 
 // ClaimsOn returns the number of claims on an entry, and 0 if the entry is gone. Use it for inspection only.
@@ -75,7 +75,7 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 		}
 	}
 	s.wanted(h, e, v)
-	s.claims.Get(c).ends = v.Now.Add(s.cfg.TTL)
+	s.claims.Get(c).ends = v.Now.Add(s.cfg.ClaimTTL)
 	s.lapses.drop(e.hash, request)
 	s.claims.PushBack(&e.claims, c)
 	s.join(c)
@@ -166,7 +166,7 @@ func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
 			break
 		}
 		v.Work.Spend(1)
-		s.lapses.add(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.cfg.TTL)})
+		s.lapses.add(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.cfg.ClaimTTL)})
 		s.dropClaim(e, c)
 		expired++
 	}

@@ -86,18 +86,12 @@ type Store struct {
 
 // Config has the limits of a store, and its policy for chunks that nobody expects.
 type Config struct {
-	Seed      uint64 // seed of the hashes; a secret of the rank
-	Entries   int    // limit of known keys
-	Locations int    // limit of remote locations
-	Pages     int    // number of pages; each may have a first claim
-	// Claims is the limit of claims beyond the first on a page, which the classes share, and also the limit of
-	// remembered lapses.
-	Claims  int
-	Classes int              // number of fairness classes
-	TTL     effects.Duration // how long a claim lasts, and then how long its lapse is remembered
-
-	Retention Retention
-	Journal   int // number of changes that the journal remembers; 0: no journal
+	Settings
+	Seed    uint64 // seed of the hashes; a secret of the rank
+	Entries int    // limit of known keys
+	Pages   int    // number of pages; each may have a first claim
+	Classes int    // number of fairness classes
+	Journal int    // number of changes that the journal remembers; 0: no journal
 }
 
 // New returns an empty store.
@@ -107,9 +101,9 @@ func New(cfg Config) Store { return new(Store).Emptied(cfg) }
 func (s *Store) Emptied(cfg Config) Store {
 	return Store{
 		entries: s.entries.Emptied(cfg.Entries), byKey: s.byKey.Emptied(), names: s.names.emptied(cfg.Entries),
-		claims: s.claims.Emptied(cfg.Pages + cfg.Claims), byOwner: s.byOwner.Emptied(),
-		beyond: s.beyond.Emptied(cfg.Claims, cfg.Classes), locations: s.locations.Emptied(cfg.Locations),
-		lapses: s.lapses.emptied(cfg.Claims), journal: s.journal.emptied(cfg.Journal), cfg: cfg, news: s.news.emptied(),
+		claims: s.claims.Emptied(cfg.Pages + int(cfg.ClaimsMax)), byOwner: s.byOwner.Emptied(),
+		beyond: s.beyond.Emptied(int(cfg.ClaimsMax), cfg.Classes), locations: s.locations.Emptied(int(cfg.LocationsMax)),
+		lapses: s.lapses.emptied(int(cfg.ClaimsMax)), journal: s.journal.emptied(cfg.Journal), cfg: cfg, news: s.news.emptied(),
 		noted: s.noted,
 	}
 }

@@ -23,7 +23,8 @@ const (
 )
 
 var small = Config{
-	Seed: 1, Entries: entriesMax, Locations: locationsMax, Pages: pagesMax, Claims: claimsMax, Classes: classes, TTL: ttl,
+	Settings: Settings{LocationsMax: locationsMax, ClaimsMax: claimsMax, ClaimTTL: ttl}, Seed: 1, Entries: entriesMax,
+	Pages: pagesMax, Classes: classes,
 }
 
 // crowd is one hash for all keys: whoever mixes up keys that collide is seen.
@@ -533,7 +534,9 @@ func (s *shelf) compare(t *rapid.T) {
 }
 
 // four is room for four of everything.
-var four = Config{Seed: 1, Entries: 4, Locations: 1, Pages: 4, Claims: 8, Classes: 2, TTL: ttl}
+var four = Config{
+	Settings: Settings{LocationsMax: 1, ClaimsMax: 8, ClaimTTL: ttl}, Seed: 1, Entries: 4, Pages: 4, Classes: 2,
+}
 
 // When the rank drains, nobody's expectation keeps a page; readers keep theirs.
 // endClaims ends the claims of requests as sweeps do, and counts them.

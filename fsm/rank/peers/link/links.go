@@ -37,7 +37,7 @@ const (
 
 // Config is the part of the rank's configuration that links need.
 type Config struct {
-	LocalID string // LMCache's local_id, sent in handshakes
+	Settings
 	// Layout of a chunk, or of one layer if Layers is set; both ends must agree.
 	Layout      protocol.Layout
 	PageBytes   uint64        // size of a page
@@ -63,12 +63,9 @@ type Config struct {
 	Carries uint32
 	// Requests in flight on one connection to an alloc port, if both ends support it; 0 means 1.
 	Window       uint16
-	DriftPPM     uint32           // bound on the drift between the clocks of two nodes, in millionths (rule M4)
 	ReplyTimeout effects.Duration // limit for each stage of a handshake
 	BackoffMin   effects.Duration // smallest delay before the next attempt after a failure
 	BackoffMax   effects.Duration // largest delay between attempts
-	UnfitBackoff effects.Duration // delay for peers of another kind (kind.go)
-	PeersMax     uint32           // largest number of peers in each direction
 	Directions   uint32           // 1, or 2 if the rank has both outbound and inbound peers
 	InboundTTL   effects.Duration // an inbound peer that was silent for longer keeps no pages from the rest
 	LeftoversMax uint32           // with more completions of former attempts than this, no new attempt begins

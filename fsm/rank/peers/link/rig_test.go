@@ -56,10 +56,11 @@ type rig struct {
 
 func config(key identity.Key) Config {
 	return Config{
-		LocalID: "h:1", Layout: layout, PageBytes: pageBytes, Pages: 4, Buffer: protocol.UUID{7, key[0]}, Key: key,
-		PlaneNames: [][]byte{[]byte("shm"), []byte("tcp")}, PlaneBlobs: [][]byte{[]byte("s"), []byte("t")},
-		ReplyTimeout: replyTimeout, BackoffMin: backoffMin, BackoffMax: backoffMax, PeersMax: peersMax,
-		Directions: 1, Wire: protocol.DefaultLimits(), LeftoversMax: leftoversMax, PlainsMax: 16, SpokeFor: spokeFor,
+		Settings: Settings{LocalID: "h:1", PeersMax: peersMax}, Layout: layout, PageBytes: pageBytes, Pages: 4,
+		Buffer: protocol.UUID{7, key[0]}, Key: key, PlaneNames: [][]byte{[]byte("shm"), []byte("tcp")},
+		PlaneBlobs: [][]byte{[]byte("s"), []byte("t")}, ReplyTimeout: replyTimeout, BackoffMin: backoffMin,
+		BackoffMax: backoffMax, Directions: 1, Wire: protocol.DefaultLimits(), LeftoversMax: leftoversMax,
+		PlainsMax: 16, SpokeFor: spokeFor,
 	}
 }
 

@@ -59,8 +59,10 @@ func newDesk(t *rapid.T) *desk {
 		t: t, leased: rapid.Bool().Draw(t, "leased"),
 		pools:  memory.New(64, peers+1, prng.Shuffle{}, memory.PoolConfig{Pages: pagesMax, Share: pagesMax}),
 		timers: kernel.NewTimers(64), have: make([]effects.Page, pagesMax),
-		store: store.New(store.Config{Seed: 1, Entries: 16, Pages: pagesMax, Claims: 4, Classes: peers + 1, TTL: ttl,
-			Retention: store.Cache}),
+		store: store.New(store.Config{
+			Settings: store.Settings{ClaimsMax: 4, ClaimTTL: ttl, Retention: store.Cache}, Seed: 1, Entries: 16,
+			Pages: pagesMax, Classes: peers + 1,
+		}),
 	}
 	d.loans = d.loans.Emptied(Config{
 		Owner: kernel.OwnerRecallTarget, Kind: 3, LoansMax: loansMax, PagesMax: pagesMax, TTL: ttl, Leased: d.leased,
