@@ -18,7 +18,7 @@ func (s *aTalk) opens(ch effects.Channel, to effects.Addr) effects.Opened {
 	return effects.Opened{}
 }
 
-// asks sends a request and overwrites the bytes afterwards, as a machine may.
+// sendRequest sends a request and overwrites the bytes afterwards, as a machine may.
 func (s *aTalk) asks(question string) effects.Corr {
 	corr, body := s.corr(A), []byte(question)
 	s.do(A, &effects.Send{Corr: corr, Conn: s.conn, Body: body})
@@ -39,7 +39,7 @@ func (s *aTalk) answers(r effects.Request, answer string) {
 	clear(body)
 }
 
-// ends waits for the end of a request and checks the reply, if the request got a reply.
+// awaitEnd waits for the end of a request and checks the reply, if the request got a reply.
 func (s *aTalk) ends(corr effects.Corr, answer string) Ending {
 	for s.err == nil {
 		at, ev, ok := s.next()

@@ -58,8 +58,8 @@ func (b *busy) push(first, n uint32) (effects.Corr, effects.GrantID) {
 	return s.start(), s.grant
 }
 
-// received waits until B has received the newest push on the second link, and issues another push that B must refuse: B
-// handles a link's messages in order, so B has then received the earlier push.
+// awaitReceived waits until B has received the newest push on the second link, and issues another push that B must
+// refuse: B handles a link's messages in order, so B has then received the earlier push.
 func (b *busy) received(grant effects.GrantID) {
 	from := b.fills(A, b.pages-1, 1)
 	e := &effects.Transfer{Corr: b.corr(A), Link: b.second, Peer: b.b.Incarnation, Grant: grant + 100,

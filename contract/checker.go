@@ -177,7 +177,7 @@ func (c *Checker) begin(corr effects.Corr, o owed) error {
 	return nil
 }
 
-// Told checks an event of the driver. The error is a *Breach.
+// CheckEvent checks an event of the driver. The error is a *Breach.
 func (c *Checker) Told(ev effects.Event) error {
 	if end, ok := EndingOf(ev); ok {
 		if !end.Legal() {

@@ -56,7 +56,7 @@ func (p *planes) copySettled(corr effects.Corr) {
 	delete(p.copies, corr)
 }
 
-// copied handles the completion of a copy, which a Settled follows if the copy is not settled.
+// checkCopyDone handles the completion of a copy, which a Settled follows if the copy is not settled.
 func (c *Checker) copied(ev *effects.CopyDone) error {
 	if _, err := c.end(ev.Corr, Copying); err != nil {
 		return err

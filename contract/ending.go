@@ -133,7 +133,7 @@ var legal = [verbEnd][]effects.Code{
 	Copying: {effects.OK, effects.Faulted, effects.Cancelled, effects.Closed},
 }
 
-// Legal returns every ending that an effect may have, in a stable order.
+// LegalEndings returns every ending that an effect may have, in a stable order.
 func Legal() (all []Ending) {
 	for v := Opening; v < verbEnd; v++ {
 		for _, c := range legal[v] {
@@ -154,7 +154,7 @@ func Legal() (all []Ending) {
 // Codes returns the legal codes of a verb, from which a simulated driver chooses its refusals.
 func Codes(v Verb) []effects.Code { return legal[v] }
 
-// Legal reports whether an effect may have this ending.
+// IsLegal reports whether an effect may have this ending.
 func (e Ending) Legal() bool {
 	if e.Of >= verbEnd || e.Unsettled && (e.Of != Transferring && e.Of != Copying || e.Code == effects.OK) {
 		return false

@@ -13,14 +13,14 @@ type HoldStage interface {
 	// Passes lets the access that was stopped first continue to the end of the page, and waits until a later access is
 	// stopped: by then the thread of the first access has left the page. There must be more pages to access.
 	Passes(at End)
-	// Leaves lets the access that was stopped first continue, and does not wait. It is for threads that have no further
-	// page to access.
+	// Leaves lets the access that was stopped first continue, and does not wait. It is for threads without a further
+	// page.
 	Leaves(at End)
 	// Rests lets the drivers' threads run until all of them wait, so that a driver that reports too early has done so.
 	Rests()
 	// Frees lets all accesses at a node continue, and stops no access any more.
 	Frees(at End)
-	// Told reports whether an event that fits was reported to a node and is not taken yet.
+	// HasEvent reports whether an event that fits was reported to a node and is not taken yet.
 	Told(at End, fits func(effects.Event) bool) bool
 	// Closes begins to close a node's driver. The function closed reports whether the close is complete, and wait waits
 	// until it is.
@@ -89,7 +89,7 @@ func quiet[E effects.Event](h *holders, of End, more bool, fits func(E) bool) {
 	eventually(h.play, of, fits)
 }
 
-// closed is like quiet for a driver that is closed: the close must complete only after the last thread has left.
+// closeDriver closes a driver, and checks that the close completes only after the last thread has left.
 func (h *holders) closed(of End) {
 	if h.err != nil {
 		return
@@ -136,7 +136,8 @@ func (h *holders) left() func(*effects.LinkLost) bool {
 	return func(e *effects.LinkLost) bool { return e.Peer == who && e.Link == 0 }
 }
 
-// ended waits for a transfer's end, and for its Settled, which must not be reported before the last thread has left.
+// awaitSettled waits for a transfer's end, and for its Settled, which must not be reported before the last thread has
+// left.
 func (h *holders) ended(corr effects.Corr, more bool) Ending {
 	ev := eventually(h.play, A, isDone(corr))
 	if ev == nil {
@@ -152,7 +153,7 @@ func (h *holders) ended(corr effects.Corr, more bool) Ending {
 	return end
 }
 
-// ends waits for a transfer's end, and for its Settled if that is owed.
+// awaitEnd waits for a transfer's end, and for its Settled if that is owed.
 func (h *holders) ends(corr effects.Corr) Ending {
 	ev := eventually(h.play, A, isDone(corr))
 	if ev == nil {

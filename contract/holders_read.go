@@ -76,7 +76,7 @@ func holdersOfReads() []Scenario[DataStage] {
 	}
 }
 
-// lost waits for the ends of both transfers after the loss of the link, and checks that the first transfer is not
+// awaitLoss waits for the ends of both transfers after the loss of the link, and checks that the first transfer is not
 // settled before the last thread has left.
 func (h *holders) lost() (end Ending) {
 	if h.stage != nil && h.err == nil {

@@ -97,7 +97,7 @@ func (o *overlap) lend(pages []effects.Page) loan {
 	return loan{o.grant, pages[0].Length}
 }
 
-// asks starts a read of everything that a grant covers, into some pages of A.
+// startRead starts a read of everything that a grant covers, into some pages of A.
 func (o *overlap) asks(l loan, first uint32) effects.Corr {
 	o.grant = l.grant
 	o.into = o.takes(first)
@@ -115,7 +115,7 @@ func (o *overlap) read(l loan) Ending {
 	return end
 }
 
-// ends ends a grant, and returns the ending of a read of everything that the remaining grant covers.
+// endGrant ends a grant, and returns the ending of a read of everything that the remaining grant covers.
 func (o *overlap) ends(longEnds, busy bool) (end Ending) {
 	over, stays := o.short, o.long
 	if longEnds {

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// scatter is a Scatter in progress.
+// A scatter is in progress until the driver reports Scattered.
 type scatter struct {
 	ticket effects.Ticket
 	pages  []place
@@ -41,7 +41,7 @@ func (c *Checker) scattering(e *effects.Scatter) error {
 	return nil
 }
 
-// scattered records the end of a scatter.
+// checkScattered records the end of a scatter.
 func (c *Checker) scattered(ev *effects.Scattered) error {
 	for _, at := range c.device[ev.Corr].pages {
 		is := c.planes.pages[at]

@@ -22,7 +22,7 @@ type Why struct {
 	Field  string      // the field that does not match, by its name in the configuration or the message
 	Ours   string      // the value at this rank, or the value that would have been accepted
 	Theirs string      // the value at the peer, or the value that was given
-	Said   string      // the peer's own text, as Words returns it
+	Said   string      // the peer's own text, sanitized
 	Remedy string      // what helps, if RemedyOf the code does not state it
 }
 
@@ -216,8 +216,8 @@ func Words(b []byte) string {
 	return s.String()
 }
 
-// plain reports whether Words would return the text unchanged because the text is short and consists of printable
-// ASCII, as nearly all texts do.
+// plain reports whether a text is short and consists of printable ASCII, as nearly all texts do. Such a text needs no
+// sanitizing.
 func plain(b []byte) bool {
 	if len(b) > WordsMax {
 		return false

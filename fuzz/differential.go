@@ -36,7 +36,7 @@ type comparison struct {
 // comparisons holds the comparison of each tag, once it was computed.
 var comparisons sync.Map // of protocol.Tag: *comparison
 
-// compare compares a message that a decoder has accepted with what the library reads from the same bytes.
+// compareWithLibrary compares a message that a decoder has accepted with what the library reads from the same bytes.
 func compare(b []byte, tag protocol.Tag, m protocol.Message) error {
 	v := reflect.ValueOf(m).Elem()
 	known, ok := comparisons.Load(tag)
@@ -166,7 +166,7 @@ func (c *comparison) add(f comparedField, goType reflect.Type) {
 // tagged reports whether a struct is a map on the wire.
 func tagged(t reflect.Type) bool { return t.NumField() > 0 && t.Field(0).Tag.Get("wire") != "" }
 
-// compare compares the fields of ours with the fields of the library's struct, which begin at index first.
+// compareFields compares the fields of ours with the fields of the library's struct, which begin at index first.
 func (c *comparison) compare(ours, library reflect.Value, first int) error {
 	for i, f := range c.fields {
 		theirs := library.Field(first + i)
@@ -236,7 +236,7 @@ func printed(v reflect.Value, options []string) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// asPrinted returns the value that the library read as text, in the form in which printed writes a value of ours.
+// asPrinted returns the value that the library read as text, in the form of the text of a value of ours.
 func asPrinted(ours, library reflect.Value, options []string) string {
 	if library.IsZero() {
 		for _, option := range options {

@@ -86,7 +86,7 @@ func (k Key) Token(plane string, peer, us effects.Incarnation) Token {
 }
 
 // Prove returns a value that shows to another holder of the token that the sender has the token and sent these parts.
-// The text what separates the kinds of messages.
+// The text kind separates the kinds of messages.
 func (t Token) Prove(what string, parts ...[]byte) [16]byte { return mac(t[:], what, parts) }
 
 // Same compares two secrets in constant time, so that the duration reveals nothing about the secrets.
@@ -94,9 +94,9 @@ func Same(a, b [16]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) ==
 
 func (k Key) mac(what string, parts ...[]byte) [16]byte { return mac(k[:], what, parts) }
 
-// mac is HMAC-SHA256, truncated to 16 bytes, over parts that are each preceded by the length of the part, so that no
-// two lists of parts have the same encoding. The code is written out because a step computes several values: with parts
-// as short as they always are, computing a value allocates nothing.
+// computeMAC returns HMAC-SHA256, truncated to 16 bytes, over parts that are each preceded by the length of the part,
+// so that no two lists of parts have the same encoding. The code is written out because a step computes several values:
+// with parts as short as they always are, computing a value allocates nothing.
 func mac(key []byte, what string, parts [][]byte) [16]byte {
 	if len(key) > sha256.BlockSize {
 		panic("BUG: a key longer than a block")

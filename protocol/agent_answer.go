@@ -9,8 +9,8 @@ type EngineAnswer struct {
 	Code uint32 `wire:"code,omitzero"` // 0: the call succeeded
 	// Held is true if the node may still access memory of the call: an EngineReturned follows, whatever Code is.
 	Held bool `wire:"held,omitzero"`
-	// Pages are the pages of the pool that hold the call's result, and Lengths the valid bytes of each page. The pages
-	// belong to the engine, under the number of the call, until the engine gives the pages back.
+	// The call's result is in Pages of the pool; Lengths are the valid bytes of each page. The pages belong to the
+	// engine, under the number of the call, until the engine gives the pages back.
 	Pages   []uint64 `wire:"pages,omitzero"`
 	Lengths []uint64 `wire:"lengths,omitzero,len=pages"`
 	Hits    uint32   `wire:"hits,omitzero"`    // chunks of the prefix

@@ -34,8 +34,8 @@ func (i *BufferInfo) Pages() uint64 {
 	return i.Size / i.PageSize
 }
 
-// Page resolves a page index, as a peer sent it, to the page's offset in the buffer, in bytes. Page reports false for
-// an index outside the buffer. Every index of every message must be checked with Page, because some revisions of the
+// Page resolves a page index, as a peer sent it, to the page's offset in the buffer, in bytes. It reports false for an
+// index outside the buffer. Every index of every message must be checked in this way, because some revisions of the
 // reference implementation write to any address that an index yields.
 func (i *BufferInfo) Page(index int64) (offset uint64, ok bool) {
 	if index < 0 || uint64(index) >= i.Pages() {

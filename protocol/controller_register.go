@@ -65,7 +65,7 @@ type Command struct {
 	_      ignoredMap  `wire:"args,optional"`       // no known command has arguments
 }
 
-// An ignoredMap stands for a map whose entries are skipped.
+// The type ignoredMap stands for a map with entries that are skipped.
 type ignoredMap struct{}
 
 // ReasonForgotten is LMCache's reason for a full sync when the controller did not know the worker.

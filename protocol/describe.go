@@ -63,7 +63,7 @@ func (p *printer) text(parts ...string) {
 
 func (p *printer) line(depth int) { p.text("\n", strings.Repeat("  ", depth)) }
 
-// fields writes the entries of a map, one line each.
+// writeFields writes the entries of a map, one line each.
 func (p *printer) fields(depth int, s *schema) {
 	r := &p.r
 	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
@@ -86,7 +86,7 @@ func (p *printer) fields(depth int, s *schema) {
 	}
 }
 
-// value writes a value of the field with the given name.
+// writeValue writes a value of the field with the given name.
 func (p *printer) value(depth int, field string) {
 	r := &p.r
 	c, ok := r.lead()
@@ -124,7 +124,7 @@ func (p *printer) value(depth int, field string) {
 	}
 }
 
-// array writes a list of numbers in one line, and any other list with one line for each element.
+// writeArray writes a list of numbers in one line, and any other list with one line for each element.
 func (p *printer) array(depth int, field string) {
 	r := &p.r
 	if depth >= min(r.lim.Depth, depthMax) {

@@ -14,7 +14,7 @@ type schema struct {
 	required uint64   // bit i: names[i] must be there
 }
 
-// fields reads the entries of one declared map.
+// A mapReader reads the entries of a declared map.
 //
 //	w := mapReader{r: &r, schema: &schemaOfThis}
 //	for w.readHeader(); w.nextField(); {
@@ -80,8 +80,8 @@ func (w *fields) next() bool {
 }
 
 // guess reads the name of a field if the name is that of a later field in the schema than the previous field, and
-// returns the field's index. Otherwise guess returns -1 and reads nothing. Nearly all encoders write fields in declared
-// order and leave some fields out, and a name that equals a declared name needs no check of its encoding.
+// returns the field's index. Otherwise the result is -1 and nothing is read. Nearly all encoders write fields in
+// declared order and leave some fields out, and a name that equals a declared name needs no check of its encoding.
 func (w *fields) guess() int {
 	r := w.r
 	if r.off >= len(r.b) || r.lim.StringBytes < shortString {
@@ -144,7 +144,7 @@ func (w *fields) together(group uint64) {
 	}
 }
 
-// parallel refuses the message unless the list in field has as many elements as the list in the field named other.
+// parallel refuses the message unless the list in field has as many elements as the list in another field.
 func (w *fields) parallel(field string, got int, other string, want int) {
 	if got != want {
 		w.refuse(field, DecodeLengthMismatch, strconv.Itoa(got)+" elements", strconv.Itoa(want)+" as in "+other)
@@ -159,8 +159,8 @@ func (w *fields) refuse(field string, code DecodeCode, found, want string) {
 	}
 }
 
-// offset returns the byte at which the value of a field begins, or the end of the payload if the field is absent.
-// offset reads the map again, because only refusals need the place.
+// offset returns the byte at which the value of a field begins, or the end of the payload if the field is absent. The
+// map is read again, because only refusals need the place.
 func (w *fields) offset(field string) int {
 	r := reader{b: w.r.b, off: w.from, lim: w.r.lim}
 	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
@@ -214,7 +214,7 @@ func (r *reader) findTag() (tag Tag, at int) {
 	return tag, at
 }
 
-// begins reports whether the message begins with this tag in the form that all encoders write. begins reads nothing.
+// begins reports whether the message begins with this tag in the form that all encoders write. Nothing is read.
 func (r *reader) begins(with Tag) bool {
 	from := r.off
 	does := r.mapHeader() > 0 && r.take(tagField) && r.take(with.String())

@@ -26,7 +26,7 @@ type source []place
 // A place is the beginning of a value: the offset in the msgpack, and the offset in the JSON.
 type place struct{ made, given int }
 
-// openEither is like open, but accepts JSON as well.
+// openEither returns a reader of a payload that may be JSON.
 func openEither(b []byte, lim *Limits) (reader, source) {
 	r := open(b, lim)
 	if !r.ok() || !isJSON(b) {
@@ -122,8 +122,8 @@ func (j *jsonReader) lead() byte {
 	return j.given[j.off]
 }
 
-// take skips white space, reads the byte c and reports true. If the next byte is another one, take reads only the white
-// space.
+// takeByte skips white space, reads the byte c and reports true. If the next byte is another one, only the white space
+// is read.
 func (j *jsonReader) take(c byte) bool {
 	if j.lead() != c {
 		return false
@@ -139,7 +139,7 @@ func (j *jsonReader) end() {
 	}
 }
 
-// value converts the next value, which is nested at depth.
+// convertValue converts the next value, which is nested at depth.
 func (j *jsonReader) value(depth int) {
 	c := j.lead()
 	j.places = append(j.places, place{len(j.made), j.off})

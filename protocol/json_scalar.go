@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// number converts a number. A number that is written as an integer and fits 64 bits becomes an integer; any other
-// number becomes a float, which no integer field accepts.
+// convertNumber converts a number. A number that is written as an integer and fits 64 bits becomes an integer; any
+// other number becomes a float, which no integer field accepts.
 func (j *jsonReader) number() {
 	from := j.off
 	if j.given[j.off] == '-' {
@@ -66,7 +66,7 @@ func (j *jsonReader) digits() (n int) {
 // here reports whether c is the next byte; white space is not skipped.
 func (j *jsonReader) here(c byte) bool { return j.off < len(j.given) && j.given[j.off] == c }
 
-// text converts a string and returns the length of the string in bytes.
+// convertText converts a string and returns the length of the string in bytes.
 func (j *jsonReader) text() int {
 	j.off++
 	from := j.off
@@ -88,7 +88,7 @@ func (j *jsonReader) text() int {
 // plainInJSON reports whether a byte of a JSON string stands for itself.
 func plainInJSON(c byte) bool { return c != '"' && c != '\\' && c >= ' ' }
 
-// escaped reads the rest of a string, up to the closing quote. begun is the part of the string before the first escape.
+// escaped reads the rest of a string, up to the closing quote, after the prefix before the first escape.
 func (j *jsonReader) escaped(begun []byte) []byte {
 	s := append(j.scratch[:0], begun...)
 	for j.err == nil && !j.here('"') {
@@ -106,7 +106,7 @@ func (j *jsonReader) escaped(begun []byte) []byte {
 	return s
 }
 
-// escape reads an escape, which begins with a backslash, and appends its character to s.
+// readEscape reads an escape, which begins with a backslash, and appends its character to s.
 func (j *jsonReader) escape(s []byte) []byte {
 	const letters, means = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 	j.off++
@@ -148,8 +148,8 @@ const (
 	surrogatesEnd  = 0xe000
 )
 
-// pair reads the low half of a surrogate pair and returns the character. If no low half follows, pair reads nothing and
-// returns the high half.
+// pair reads the low half of a surrogate pair and returns the character. If no low half follows, nothing is read and
+// the result is the high half.
 func (j *jsonReader) pair(high rune) rune {
 	at := j.off
 	if j.here('\\') {

@@ -21,10 +21,11 @@ type reader struct {
 	err     *DecodeError
 }
 
-// open returns a reader of a payload, and refuses an empty or too long one.
+// newReader returns a reader of a payload, and refuses an empty or too long payload.
 func open(b []byte, lim *Limits) reader { return openAs(b, lim, "", "a map") }
 
-// openAs is like open, for a message that has no tag or is not a map; errors contain the name of the message, and want.
+// openAs returns a reader of a message that has no tag or is not a map; errors contain the name of the message, and
+// want.
 func openAs(b []byte, lim *Limits, message, want string) reader {
 	r := reader{b: b, lim: lim.orDefault(), message: message}
 	switch {
@@ -85,7 +86,7 @@ func (r *reader) lead() (byte, bool) {
 	return r.b[r.off], true
 }
 
-// number reads the lead byte and the big-endian number of width bytes that follows it.
+// readNumber reads the lead byte and the big-endian number of width bytes that follows.
 func (r *reader) number(width int) (uint64, bool) {
 	b := r.b[r.off+1:]
 	if len(b) < width {
@@ -165,7 +166,7 @@ func ascii(s []byte) bool {
 	return all < utf8.RuneSelf
 }
 
-// take reads the string s in its short form and reports true, or reads nothing.
+// takeText reads the string s in its short form and reports true, or reads nothing.
 func (r *reader) take(s string) bool {
 	end := r.off + 1 + len(s)
 	if len(s) > min(shortString, r.lim.StringBytes) || end > len(r.b) ||
@@ -176,7 +177,7 @@ func (r *reader) take(s string) bool {
 	return true
 }
 
-// text reads a string under the general limit.
+// readText reads a string under the general limit.
 func (r *reader) text() []byte { return r.str(r.lim.StringBytes, "StringBytes") }
 
 // bin reads a bin of at most limit bytes; the slice is a view.

@@ -115,7 +115,7 @@ func HasTag(b []byte, want Tag, lim *Limits) bool {
 }
 
 // MayBe reports whether b may be a message with this tag. It returns false if b begins with another tag, in the form
-// that all encoders write: Decode would refuse b as well, at greater cost. MayBe reads no further, so true is no
+// that all encoders write: Decode would refuse b as well, at greater cost. Nothing further is read, so true is no
 // promise.
 func MayBe(b []byte, want Tag, lim *Limits) bool {
 	r := open(b, lim)

@@ -34,7 +34,7 @@ const uuidTextLen = 36
 // appendUUID appends the text as a msgpack string.
 func appendUUID(b []byte, u UUID) []byte { return u.text(append(b, 0xd9, uuidTextLen)) }
 
-// text appends the 36 characters.
+// appendText appends the 36 characters.
 func (u UUID) text(b []byte) []byte {
 	from := len(b)
 	b = append(b, "00000000-0000-0000-0000-000000000000"...)
@@ -88,8 +88,8 @@ func parseUUID(s []byte) (u UUID, ok bool) {
 	return u, true
 }
 
-// Eight digits are processed at a time, in the bytes of one integer, the first digit in the highest byte. each has a 1
-// in every byte.
+// Eight digits are processed at a time, in the bytes of one integer, the first digit in the highest byte. everyByte has
+// a 1 in every byte.
 const each = 0x0101010101010101
 
 // hexOf returns the digits of a number.

@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// A plan lists the places in a value of a type that must be treated after the memory of the value was copied unchanged.
+// A clonePlan lists the places in a value of a type that must be treated after the memory of the value was copied
+// unchanged.
 type plan struct {
 	typ   reflect.Type
 	size  uintptr
@@ -58,7 +59,7 @@ func (f *fix) zero(at unsafe.Pointer) {
 	}
 }
 
-// made holds the slices with pointers that repeated clones with CloneOver use for one field.
+// reusedSlices holds the slices with pointers that repeated clones with CloneOver use for one field.
 type made struct {
 	slices []reflect.Value
 	taken  int
@@ -104,7 +105,7 @@ func clone[T any](w *Walker, to, from *T) *T {
 	return to
 }
 
-// plan returns the plan for values of type t, and compiles the plan if necessary.
+// clonePlanOf returns the plan for values of type t, and compiles the plan if necessary.
 func (w *Walker) plan(t reflect.Type) *plan {
 	if p := w.plans[t]; p != nil {
 		return p
@@ -233,7 +234,7 @@ func (w *Walker) room(f *fix, n int) reflect.Value {
 }
 
 // holds returns the pointer type in the interface at p, the address of the pointer within the interface, and the index
-// of the type in are, or nil if the interface is nil. It panics if are does not list the type.
+// of the type in impls, or nil if the interface is nil. It panics if impls does not list the type.
 func holds(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (is reflect.Type, held *unsafe.Pointer, nth int) {
 	v := reflect.NewAt(t, p).Elem()
 	if v.IsNil() {
@@ -323,7 +324,7 @@ func (a *arena) again() {
 	a.words, a.taken = a.words[:0], 0
 }
 
-// take returns memory for the given number of bytes.
+// cutBytes returns memory for the given number of bytes.
 func (a *arena) take(bytes uintptr) unsafe.Pointer {
 	n := int(bytes+7) / 8
 	a.taken += n

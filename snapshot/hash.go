@@ -55,7 +55,7 @@ func Hash[T any](w *Walker, of *T) uint64 {
 	return h.Sum()
 }
 
-// A sum lists the parts of values of a type, in the order in which they are hashed.
+// A hashPlan lists the parts of values of a type, in the order in which they are hashed.
 type sum struct{ parts []part }
 
 // partOp is the way in which a part of a value is hashed.
@@ -85,7 +85,7 @@ type part struct {
 	custom func(h *Hasher, p unsafe.Pointer)
 }
 
-// sum returns the sum for values of type t, and compiles the sum if necessary.
+// hashPlanOf returns the plan for values of type t, and compiles the plan if necessary.
 func (w *Walker) sum(t reflect.Type) *sum {
 	if s := w.sums[t]; s != nil {
 		return s

@@ -152,7 +152,7 @@ func (w *Walker) find(t reflect.Type) *Rule {
 	return w.generics[generic(t)]
 }
 
-// take marks r as used.
+// useRule marks r as used.
 func (w *Walker) take(r *Rule) (Rule, bool) {
 	if r == nil {
 		return Rule{}, false

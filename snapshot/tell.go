@@ -32,9 +32,9 @@ type Telling struct {
 
 // Tell writes the tree at v as JSON for a person looking for an error. Unexported fields are included. Left out are
 // zero values, fields that are of use within one step only (`snap:"scratch"`), structs with a false life flag
-// (`snap:"life"`), and slots that are not in use. Slices are written as objects by index. Tell calls no method of v, so
-// v may be in any state, and terminates whatever v is: text is cut, and depth and bytes are bounded. A value that
-// cannot be written is replaced by a text that says so.
+// (`snap:"life"`), and slots that are not in use. Slices are written as objects by index. No method of v is called, so
+// v may be in any state, and the writing terminates whatever v is: text is cut, and depth and bytes are bounded. A
+// value that cannot be written is replaced by a text that says so.
 func Tell(v any, how Telling) (b json.RawMessage) {
 	defer func() {
 		if p := recover(); p != nil || !json.Valid(b) {

@@ -2,7 +2,7 @@ package foreign
 
 import "slices"
 
-// stranger writes a field that the map does not declare. beside are the declared fields; their names are not used.
+// stranger writes a field that the map does not declare. The names of the declared fields are not used.
 func (e *encoder) stranger(beside []entry) {
 	name := e.draw(len(strangers))
 	for slices.ContainsFunc(beside, func(x entry) bool { return string(e.in[x.at:x.value]) == strangers[name] }) {

@@ -54,8 +54,8 @@ func (e *encoder) count(fix, wide byte) int {
 	return int(e.number(2 << (c - wide)))
 }
 
-// width draws a width among the widths 1 << i that hold v, from least to most. Without the choice of, the result is the
-// smallest such width.
+// width draws a width among the widths 1 << i that hold v, from narrowest to widest. Without the choice form, the
+// result is the smallest such width.
 func (e *encoder) width(of Forms, v uint64, least, most int) int {
 	for least < most && v>>(8*least) != 0 {
 		least *= 2

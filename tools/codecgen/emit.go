@@ -567,7 +567,7 @@ func (e *emitter) nestedMap(m *message) {
 	e.line("for i := range vs {\nb = vs[i].append(b)\n}\nreturn b\n}\n")
 }
 
-// part writes the codec of an extension.
+// writePart writes the codec of an extension.
 func (e *emitter) part(p *part) {
 	names := make([]string, 0, len(p.fields))
 	var keep []string

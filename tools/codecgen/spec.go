@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// A message is a declared map: a message with a tag, a message behind a prefix, or a map inside a message.
+// A declaredMap is a message with a tag, a message behind a prefix, or a map inside a message.
 type message struct {
 	goName   string
 	wireName string
@@ -28,8 +28,7 @@ type message struct {
 	validate bool   // the struct has a method validate
 }
 
-// A part is an extension: a struct of fields that follow the fields of a message if the first field of the part is
-// present.
+// An extension is a struct of fields that follow the fields of a message if the first field of the struct is present.
 type part struct {
 	goName   string
 	byHand   bool // the codec of the message is written by hand and needs the names of the fields
@@ -234,7 +233,7 @@ func (s *spec) hasFlag(name, flag string) bool {
 	return false
 }
 
-// part returns the extension of a name.
+// partOf returns the extension with the given name.
 func (s *spec) part(name string) (*part, error) {
 	for _, p := range s.parts {
 		if p.goName == name {
