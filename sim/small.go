@@ -10,7 +10,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/systems"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/scopes"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
@@ -45,7 +44,7 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 // played returns the scope with PD as its system if the scope has none.
 func played(s Scope) Scope {
 	if s.System == nil {
-		s.System = &System{Name: pd.System.Name, pd: true}
+		s.System = new(PD())
 	}
 	return s
 }
@@ -53,7 +52,7 @@ func played(s Scope) Scope {
 // Play creates the world of a scope, for [Explore].
 func (s *System) Play(o *Scope) (explore.Run, error) {
 	p := scopes.Plan(o)
-	if !s.plain() {
+	if !s.isPD() {
 		p.System, p.Items = s.Name, slices.Clone(o.Items)
 		for i := range p.Items { // The explorer orders the items, so their instants do not matter.
 			p.Items[i].At = 0

@@ -56,9 +56,6 @@ type inbox struct {
 	done  protocol.PullDoneSignal
 }
 
-// of returns the cluster that w belongs to. The cluster may itself be embedded in a larger value.
-func of(w *world.World) *Cluster { return w.Side.(interface{ Ranked() *Cluster }).Ranked() }
-
 // Ranked returns w itself. A larger value that embeds a Cluster gives access to the cluster through this method.
 func (w *Cluster) Ranked() *Cluster { return w }
 

@@ -65,8 +65,9 @@ type Batch struct {
 	Life     uint32 `snap:"skip"` // incarnation of the receiver when the put was given
 }
 
-// loadJobs queues the jobs of the plan.
-func (w *Cluster) loadJobs(jobs []plan.Job) {
+// StartEngines queues the jobs of the plan.
+func (w *Cluster) StartEngines() {
+	jobs := w.Source.Jobs
 	w.Reader.Has = map[uint32]bool{}
 	for i := range jobs {
 		p := &jobs[i]
