@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -65,23 +64,6 @@ func (s *System) Play(o *Scope) (explore.Run, error) {
 		return nil, fmt.Errorf("sim: scope %s: %w", o.Name, err)
 	}
 	return newTrial(Options{System: s}, p)
-}
-
-// Kinds returns the types of a trial's machines and of its oracles' memory.
-func (w *trial) Kinds() explore.Kinds {
-	k := w.Cluster.Kinds()
-	k.Run = reflect.TypeOf(w)
-	for _, n := range w.Nodes {
-		if t := reflect.TypeOf(n.Machine); !slices.Contains(k.Machines, t) {
-			k.Machines = append(k.Machines, t)
-		}
-	}
-	for i := range w.Panel.States {
-		if t := reflect.TypeOf(w.Panel.States[i]); !slices.Contains(k.States, t) {
-			k.States = append(k.States, t)
-		}
-	}
-	return k
 }
 
 // Called returns the name of a node in scopes.

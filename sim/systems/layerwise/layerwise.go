@@ -6,7 +6,6 @@
 package layerwise
 
 import (
-	"reflect"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -69,9 +68,6 @@ var Flow = pd.Flow{
 		{Want: stops, Ended: ended}, {Want: finishes, Holds: true, Ended: ended, Returned: returned},
 	},
 	Oracles: []oracle.Oracle{atOnce, once, whole, lastly, notIdle},
-	States: []reflect.Type{
-		reflect.TypeFor[*sent](), reflect.TypeFor[*came](), reflect.TypeFor[*told](), reflect.TypeFor[*idle](),
-	},
 }
 
 // word: prefills push each layer as it is computed. Of a job: its engine does so.

@@ -34,7 +34,6 @@ type Cluster struct {
 	Plan        Setting `snap:"share"` // the settings that are derived from the plan (the source)
 	Ranks       int     // number of nodes that are ranks; the ranks come first in Nodes
 	Flows       Flows   `snap:"share"` // flows that play in this plan, besides PD's own
-	known       Flows   `snap:"share"` // all flows that the system has, whether they play or not
 	Keys        keys    `snap:"share"`
 	PlainWrites []PlainWrite
 	Reader      plainReader `snap:"share"`
@@ -46,7 +45,7 @@ type Cluster struct {
 	Work
 }
 
-// Attached is the state that a flow keeps about engines in processes of their own. See [Flow.Keeps].
+// Attached is the state that a flow keeps about engines in processes of their own. See [Processes.Keeps].
 type Attached any
 
 // inbox holds the storage into which plain peers and the network decode messages, in sequence.
@@ -64,7 +63,7 @@ func Beside(w *Cluster, i int) effects.Machine { return w.Nodes[w.Ranks+i].Machi
 
 // Prepare initializes an empty cluster for a plan with the given number of ranks and the flows that play in the plan.
 func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows Flows) {
-	w.Ranks, w.Flows, w.known = ranks, flows.Playing(p), flows
+	w.Ranks, w.Flows = ranks, flows.Playing(p)
 	w.Plan = SettingOf(p, w.Flows)
 	w.Keys.room(int(w.Plan.keys) + w.Plan.probesMax())
 }

@@ -126,6 +126,6 @@ func (w *Cluster) Scatter(n *world.Node, e *effects.Scatter) bool {
 	if !c.Attached {
 		return false
 	}
-	w.Flows.attaching(&w.Jobs[c.Job]).Scatter(w, n, e)
+	w.Flows.attaching(&w.Jobs[c.Job]).Processes.Scatter(w, n, e)
 	return true
 }

@@ -71,7 +71,7 @@ func (w *Cluster) Act(d world.Delivery) {
 		w.Jobs[d.A].start(w)
 	case world.KindFilled:
 		j := &w.Jobs[d.A]
-		if flow := w.Flows.owner(j); flow != nil && flow.Later != nil && (j.Batches[0].Reserve != 0 || flow.Alone) {
+		if flow := w.Flows.owner(j); flow != nil && flow.Later != nil && (j.Batches[0].Reserve != 0 || flow.Alone != nil) {
 			flow.Later(w, w.Nodes[d.Node], j, int(d.B))
 			return
 		}
@@ -101,8 +101,8 @@ func (w *Cluster) Act(d world.Delivery) {
 		}
 	case world.KindAttached:
 		for _, f := range w.Flows {
-			if f.Act != nil {
-				f.Act(w, d)
+			if f.Processes != nil {
+				f.Processes.Act(w, d)
 			}
 		}
 	default:
