@@ -24,8 +24,7 @@ var Flow = pd.Flow{
 	Word:     word,
 	Profiles: []expand.Profile{{Name: "layerwise", World: layered, Jobs: draws}},
 	Scopes:   small,
-	Layers:   layersOf,
-	Holds:    holds,
+	Layers:   &pd.Layers{PerChunk: layersOf, Together: holds},
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
 		c.Layers = uint32(layersOf(p))

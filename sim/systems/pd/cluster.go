@@ -3,8 +3,8 @@
 // that forwards requests, plain peers (LMCache without our extensions), strangers that speak our protocol, and the
 // faults that only these can cause.
 //
-// A simulation runs the package through [System], the table of functions that sim/world calls. Other ways of moving
-// chunks are added as a [Flow]; PD's own transfers need none. The package reports each event to the oracles of the
+// A [Cluster] is the [world.System] of a run: sim/world calls its methods. Other ways of moving chunks are added as a
+// [Flow]; PD's own transfers need none. The package reports each event to the oracles of the
 // run ([OnGiven] and the other declarations beside it) and does not depend on the oracles. A caller may rely on
 // determinism: every choice is drawn from the seed and from the name of the command, message or node that the choice
 // is about, so a plan and a seed always give the same run.

@@ -26,6 +26,8 @@ type Flow struct {
 	Alone *Alone
 	// Processes is set for a flow that serves engines in processes of their own.
 	Processes *Processes
+	// Layers is set for a flow whose chunks have a page for each layer.
+	Layers *Layers
 
 	Profiles []expand.Profile
 	Scopes   func() []explore.Scope
@@ -41,13 +43,6 @@ type Flow struct {
 	// Later continues the work of an engine on a job of the flow. The argument at is the place that the flow passed
 	// to the function [Later].
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
-	// Layers, if set, returns how many pages each chunk of a job of the flow has. The job's keys are then keys of
-	// layers.
-	Layers func(p *plan.Plan) int
-	// Holds, if set, returns how many pages of the sender make up one chunk of a job, if the receiver stores the
-	// chunk in one page. The job's keys are then keys of chunks. The result is 0 if the receiver does not store chunks
-	// in this way.
-	Holds func(p *plan.Plan, to plan.Node) int
 
 	// Put runs when an engine has given a put, again if the outcome arrives before the put's memory is returned (back
 	// is false in both cases), and when the memory is returned (back is true). In the last case the result says what
@@ -92,6 +87,15 @@ type Processes struct {
 	// Harms returns the faults that can happen to the engines at this moment in a small world, of the kind that the
 	// scope names.
 	Harms func(w *Cluster, how string) []world.Delivery
+}
+
+// Layers is what a flow has in addition if its chunks have a page for each layer.
+type Layers struct {
+	// PerChunk returns how many pages each chunk of a job of the flow has. The job's keys are then keys of layers.
+	PerChunk func(p *plan.Plan) int
+	// Together returns how many pages of the sender make up one chunk of a job, if the receiver stores the chunk in one
+	// page. The job's keys are then keys of chunks. The result is 0 if the receiver does not store chunks in this way.
+	Together func(p *plan.Plan, to plan.Node) int
 }
 
 // A Use says what an engine does with the pages of a put.
@@ -170,17 +174,8 @@ func (all Flows) Harms(w *Cluster, how string) (some []world.Delivery) {
 	return some
 }
 
-// Alone reports whether all jobs belong to one flow.
-func (all Flows) Alone() bool { return all.alone() != nil }
-
-// Lender gives the command by which an engine of node n lends a page. Lender may be called only if all jobs belong to
-// one flow.
-func (all Flows) Lender(w *Cluster, n *world.Node, page uint32) effects.Ticket {
-	return all.alone().Lender(w, n, page)
-}
-
-// alone returns the part of the playing flow to which all jobs belong, or nil if there is none.
-func (all Flows) alone() *Alone {
+// Alone returns the part of the playing flow to which all jobs belong, or nil if there is none.
+func (all Flows) Alone() *Alone {
 	for _, f := range all {
 		if f.Alone != nil {
 			return f.Alone
@@ -193,7 +188,7 @@ func (all Flows) alone() *Alone {
 func (all Flows) Layers(p *plan.Plan) int {
 	for _, f := range all {
 		if f.Layers != nil {
-			return f.Layers(p)
+			return f.Layers.PerChunk(p)
 		}
 	}
 	return 0

@@ -133,7 +133,7 @@ func (w *Cluster) Boot(n *world.Node) (world.Pools, error) {
 		return world.Pools{}, err
 	}
 	n.Machine, n.Listens = machine, PortsOf(n)
-	if w.Flows.Alone() {
+	if w.Flows.Alone() != nil {
 		n.Listens = receiversPorts[:1] // Only the channel for handshakes.
 	}
 	for _, f := range w.Flows {

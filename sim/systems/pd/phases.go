@@ -39,7 +39,7 @@ func (w *Cluster) Overdue() {
 
 // Probe checks that after all faults have ended a transfer from every sender to every receiver succeeds (L5).
 func (w *Cluster) Probe() {
-	if w.Flows.alone() != nil {
+	if w.Flows.Alone() != nil {
 		probeAlone(w)
 		return
 	}
@@ -130,10 +130,10 @@ func (j *Job) Serve(all bool) { j.served = all }
 // that stores several pages of the sender in one.
 func (j *Job) goesTo(w *Cluster) {
 	for _, f := range w.Flows {
-		if f.Holds == nil || Its(w.Nodes[j.Sender]).Cfg.Layers == 0 {
+		if f.Layers == nil || Its(w.Nodes[j.Sender]).Cfg.Layers == 0 {
 			continue
 		}
-		if j.Together = f.Holds(w.Source, plan.Node(j.Receiver)); j.Together > 0 {
+		if j.Together = f.Layers.Together(w.Source, plan.Node(j.Receiver)); j.Together > 0 {
 			j.Said = plan.Said{f.Word: true}
 		}
 	}

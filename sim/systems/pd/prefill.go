@@ -75,8 +75,8 @@ func (w *Cluster) StartEngines() {
 		j.early, j.plain.is, j.PlainTo = p.Early, p.Plain, p.PlainTo
 		j.Take, j.prefix, j.gather, j.Whole, j.Said = p.Take, p.Prefix, p.Gather, p.Whole, p.Said
 		if flow := w.Flows.owner(j); flow != nil && flow.Layers != nil {
-			if j.Together = flow.Holds(w.Source, plan.Node(p.To)); j.Together == 0 {
-				j.Layers = flow.Layers(w.Source)
+			if j.Together = flow.Layers.Together(w.Source, plan.Node(p.To)); j.Together == 0 {
+				j.Layers = flow.Layers.PerChunk(w.Source)
 			}
 		}
 		for _, k := range p.Keys {
