@@ -31,7 +31,7 @@ type Rule struct {
 	// Word is the text in the tag of fields: `snap:"word"`. It must not be a word that the walker knows by itself.
 	Word string
 	// Are lists the types that values of an interface can have. The types are pointers, and each clone has a copy of
-	// the value. An interface without this list cannot be cloned.
+	// the value. An interface without this list cannot be cloned; one with an empty list must be nil.
 	Are []reflect.Type
 	// Over says that the word is for fields of types with rules that do not apply there. It is for [Walker.Check],
 	// which refuses other words on such fields.
