@@ -114,7 +114,7 @@ func (w *Walker) unclonable(t reflect.Type) (reflect.Type, bool) {
 		case reflect.Func, reflect.Chan, reflect.UnsafePointer:
 			return t, true
 		case reflect.Interface:
-			return t, len(w.areOf(t)) == 0
+			return t, w.areOf(t) == nil
 		case reflect.Array, reflect.Slice, reflect.Pointer, reflect.Map:
 			t = t.Elem()
 		default:

@@ -31,7 +31,7 @@ type Rule struct {
 	// Word is the text in the tag of fields: `snap:"word"`. The words that the walker has a meaning for are not allowed.
 	Word string
 	// Are lists the types that values of an interface can have. The types are pointers, and each clone has a copy of
-	// the value. An interface without this list cannot be cloned.
+	// the value. An interface without this list cannot be cloned; one with an empty list must be nil.
 	Are []reflect.Type
 	// Over says that the word is for fields of types with rules, and that these rules do not apply to the fields.
 	// [Walker.CheckTags] refuses any other word on a field of a type with a rule.
