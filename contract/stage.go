@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// End is one of the two nodes of a scenario.
+// End identifies a node of a scenario.
 type End int
 
 // The nodes. A sends requests, pushes and reads; B serves and grants.
@@ -39,7 +39,7 @@ type DataStage interface {
 	Now(at End) effects.Time
 }
 
-// Node is what peers know about a node's data plane, and the size of the pool.
+// Node describes a node's data plane, as far as peers know it, and the size of the pool.
 type Node struct {
 	Incarnation effects.Incarnation // as the other node knows it
 	Plane       string
