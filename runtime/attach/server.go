@@ -44,8 +44,9 @@ type Config struct {
 	MessageBytes int
 	// Handshake is the time within which the first message of a connection must arrive; 0: 5 s.
 	Handshake time.Duration
-	// Poll is how long the server polls for the next call of an engine after each answer before the server sleeps. The
-	// server polls only on connections where the next call tends to arrive in time. 0: the server sleeps immediately.
+	// Poll limits the time for which the server polls for the next call of an engine after each answer before the
+	// server sleeps. The server polls only on connections where the next call tends to arrive in time. 0: the server
+	// sleeps immediately.
 	Poll time.Duration
 	// Log receives the server's log; nil: slog.Default().
 	Log *slog.Logger
