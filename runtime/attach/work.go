@@ -29,7 +29,7 @@ type work struct {
 	cancel context.CancelFunc
 	read   chan effects.Code  // the engine reports here whether it used the chunks that it was shown
 	ends   uint64             // the handle that the call ends; 0: none
-	put    *runtime.PutResult // the result of a put whose memory is not back, so that abort can take the offer back
+	put    *runtime.PutResult // the result of a put whose memory is not back, so that an abort can withdraw the offer
 }
 
 // An outcome is the result of a call.
@@ -39,7 +39,7 @@ type outcome struct {
 	err      error
 	held     *held              // the handle that the call created
 	stands   bool               // the handle that the call should have ended is still held
-	put      *runtime.PutResult // the result of a put, whose offer can be taken back
+	put      *runtime.PutResult // the result of a put, so that the offer can be withdrawn
 	returned <-chan struct{}    // closed when the node no longer uses the lent memory; nil: the memory is back already
 }
 

@@ -244,10 +244,10 @@ func (d *inbound) close(linger time.Duration) error {
 
 func (d *inbound) nextConn() effects.Conn { return effects.Conn(d.lastConn.Add(1)) }
 
+// startServer binds a server and accepts connections. The result is s with the port that was bound.
 func (t *transport) startServer(s control.Server) (control.Server, error) {
 	l, bound, err := t.bind(s)
 	if err != nil {
-		// startServer binds a server and accepts connections. The result is s with the port that was bound.
 		return s, err
 	}
 	at := &server{transport: t, channel: s.Channel, servesRequests: s.Channel.Asks(), reportsLost: s.ReportLost}
