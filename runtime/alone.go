@@ -11,7 +11,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
 )
 
-// FailAlone configures how a rank fails without ending the process; see WithFailAlone. Zero fields take the defaults.
+// FailAlone configures how the failure of a rank is contained, so that the process continues; see WithFailAlone. Zero
+// fields take the defaults.
 type FailAlone struct {
 	// Reports is the directory into which the report of a failure is written. The directory is created if it does not
 	// exist. If the name is empty, no report is written. Several ranks and processes may share a directory.
@@ -87,7 +88,7 @@ func (f *Failure) Error() string {
 // Unwrap returns the error that prevented the report from being written, or nil.
 func (f *Failure) Unwrap() error { return f.NotReported }
 
-// Failed returns a channel that is closed when the rank has failed alone (WithFailAlone) and its report has been
+// Failed returns a channel that is closed when the rank has failed alone (see WithFailAlone) and its report has been
 // written or could not be written. All commands have ended by then.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
 

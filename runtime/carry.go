@@ -9,15 +9,15 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A world carries out the effects of a rank. The embedded hands carry out the effects that any machine may emit;
-// effects on pages go to the pool and the planes. Only the goroutine that steps the machine may use a world, except
+// A world carries out the effects of a rank. The embedded type carries out the effects that any machine may emit;
+// effects on pages go to the pool and the planes. Only the goroutine that steps the machine may use the object, except
 // for tickets and facts.
 type world struct {
 	hands
 	memory memory
 	planes []plane.Plane // in order of preference
-	// imports and links record the plane of each Import in progress and of each Link. Landings need no table: all
-	// planes number landings from a common counter, and ignore the landings of other planes.
+	// The two maps record the plane of each Import in progress and of each Link. Landings need no table: all planes
+	// number landings from a common counter, and ignore the landings of other planes.
 	imports map[effects.Corr]plane.Plane
 	links   map[effects.Link]plane.Plane
 	mailbox *mailbox

@@ -13,7 +13,7 @@ import (
 // command in between, so that the commands wait in the machine's queues like a single command. Get, Contains and
 // Fetch submit their commands one after the other, because the first command that falls short ends the call.
 //
-// cut splits n items into parts of at most most items, and returns the bounds of each part.
+// The function splits n items into parts of at most the given length, and returns the bounds of each part.
 func cut(n, most int) (runs [][2]int) {
 	for from := 0; from < n; from += most {
 		runs = append(runs, [2]int{from, min(from+most, n)})

@@ -290,8 +290,8 @@ func (r *ticketTable) abandon() {
 	}
 }
 
-// await waits for the outcome of a ticket and returns it. If the context is cancelled first, await aborts the
-// command with the command abort, and still waits for the outcome, because the pages are in flight until then
+// await waits for the outcome of a ticket and returns it. If the context is cancelled first, the command is aborted
+// with the command abort, and the call still waits for the outcome, because the pages are in flight until then
 // (deadline.go).
 func (n *Node) await(ctx context.Context, t *Ticket, abort effects.CommandBody) Outcome {
 	select {

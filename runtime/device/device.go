@@ -85,11 +85,11 @@ type Device interface {
 	// memory holds no pool.
 	Exported() *Export
 	// Admit lets a process import what is exported. The process is identified by the number that the device's driver
-	// uses. Depart must be called as often as Admit, each time when the process has closed the import or has ended.
-	// Until then Close fails.
+	// uses. [Device.Depart] must be called as often as [Device.Admit], each time when the process has closed the
+	// import or has ended. Until then Close fails.
 	Admit(process int32) error
 	Depart(process int32)
-	// Copy copies chunks between the pools, or to the arena. Each Copy is answered by one CopyDone, followed by one
+	// Copy copies chunks between the pools, or to the arena. Each copy is answered by one CopyDone, followed by one
 	// Settled if the copy was not settled.
 	Copy(e *effects.Copy)
 	// Cancel asks a copy to end early. Unknown copies are ignored.

@@ -30,9 +30,9 @@ type Library struct {
 	Signals []int
 }
 
-// Open loads the library at path, a file or a bare name. The error is the loader's. Call Open before the process
-// forks, because loading may start threads. The library's symbols become global, because plug-ins look for the
-// symbols.
+// Open loads the library at path, a file or a bare name. The error is the loader's. A caller must load libraries
+// before the process forks, because loading may start threads. The library's symbols become global, because plug-ins
+// look for the symbols.
 func Open(path string) (*Library, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
