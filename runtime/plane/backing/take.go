@@ -42,7 +42,7 @@ func Lack(size uint64, cause error) error {
 }
 
 const (
-	// reserve is the divisor of the available memory that is left free: 1/32 of the available memory.
+	// reserve is the divisor for the part of the available memory that is left free.
 	reserve = 32
 	// partBytes is the number of bytes that are allocated between two checks of the available memory.
 	partBytes = 256 << 20
