@@ -48,7 +48,7 @@ type ArrivalsConfig struct {
 	Fenced func(epoch uint64) []byte
 	// Revoked lists the revoked grants of a peer; more reports that there were further revoked grants.
 	Revoked func(peer effects.Incarnation) (ids []effects.GrantID, more bool)
-	// Hands makes the executor of a new link.
+	// NewExecutor makes the executor of a new link.
 	Hands func(*Arrival) TargetHands
 }
 

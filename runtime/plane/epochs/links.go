@@ -26,7 +26,7 @@ type LinksConfig struct {
 	Max        int    // limit of links and attempts to open a link
 	Remedy     string // what to do if MaxLinks is too small
 	Frame      int    // limit of the bytes of a frame
-	// Hands makes the executor of a new link.
+	// NewExecutor makes the executor of a new link.
 	Hands func(*Link) Hands
 }
 
