@@ -70,7 +70,7 @@ type LeasedPoolConfig struct {
 	Buffer    effects.BufferID // the pool's name on the wire, chosen by the rank
 	Pages     uint32
 	PageBytes uint64
-	// Served is the pool's memory: page i begins at Base + i × PageBytes. The memory belongs to the caller and must
+	// Region is the pool's memory: page i begins at Base + i × PageBytes. The memory belongs to the caller and must
 	// outlive all planes.
 	Served Region
 	// Second is a second pool, which peers know by another buffer id. The zero value means that there is none.

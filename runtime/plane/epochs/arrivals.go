@@ -44,7 +44,7 @@ type ArrivalsConfig struct {
 	Files int
 	Frame int   // limit of the bytes of a frame
 	Hello uint8 // the kind of a hello
-	// Fenced makes the frame that reports a fenced epoch.
+	// FencedFrame makes the frame that reports a fenced epoch.
 	Fenced func(epoch uint64) []byte
 	// Revoked lists the revoked grants of a peer; more reports that there were further revoked grants.
 	Revoked func(peer effects.Incarnation) (ids []effects.GrantID, more bool)

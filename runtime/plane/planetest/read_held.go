@@ -86,7 +86,7 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 		pull, notAfter := p.pull(0, 4), plane.Now().Add(50*effects.Millisecond)
 		corr := p.a.ReadUntil(pull, notAfter)
 		for plane.Now() <= notAfter {
-			runtime.Gosched() // The first page is stopped meanwhile, if the copy began in time; the second page is too late.
+			runtime.Gosched() // The first page may be stopped meanwhile; the second page is too late.
 		}
 		close(gate.opened)
 		done := p.a.Done(t, corr)
