@@ -92,7 +92,7 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	seals := uintptr(SealsOfSize)
 	if m.Writable {
 		// A process that has the file may store into the memory. The mode prevents every other process from opening
-		// the file.
+		// the file for writing.
 		if err := file.Chmod(0o400); err != nil {
 			return nil, fmt.Errorf("mode of %s: %w", m.Name, err)
 		}

@@ -69,7 +69,7 @@ func TestCancelOfAStalledRead(t *testing.T) {
 	}
 	mine := bytes.Repeat([]byte{0xee}, size)
 	copy(a.Pool.Bytes(pull.Into[0]), mine)
-	for range 100 { // Cancelled reads do not pile up at the owner, and nothing of them is left when the stream continues.
+	for range 100 { // Cancelled reads do not pile up at the owner: none is left when the stream continues.
 		corr := a.Read(pull)
 		a.Plane.Cancel(corr)
 		if done := a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {
