@@ -18,7 +18,7 @@ func (s *aTalk) opens(ch effects.Channel, to effects.Addr) effects.Opened {
 	return effects.Opened{}
 }
 
-// asks sends a request and overwrites its bytes afterwards, as a machine may.
+// sendRequest sends a request and overwrites the bytes afterwards, as a machine may.
 func (s *aTalk) asks(question string) effects.Corr {
 	corr, body := s.corr(A), []byte(question)
 	s.do(A, &effects.Send{Corr: corr, Conn: s.conn, Body: body})
@@ -39,7 +39,7 @@ func (s *aTalk) answers(r effects.Request, answer string) {
 	clear(body)
 }
 
-// ends waits for the end of a request and checks the reply, if there is one.
+// awaitEnd waits for the end of a request and checks the reply, if the request got a reply.
 func (s *aTalk) ends(corr effects.Corr, answer string) Ending {
 	for s.err == nil {
 		at, ev, ok := s.next()
@@ -135,7 +135,7 @@ func Asks() []Scenario[WireStage] {
 			}
 			return Ending{}
 		}},
-		// Some transports notice, and others leave it to the machine to time out.
+		// Some transports notice the death; otherwise the machine has to time out.
 		asking("the server dies with a question", may(Asking, effects.Closed, effects.PeerLost), func(s *aTalk) Ending {
 			corr := s.asks("last")
 			s.hears("last")
@@ -143,7 +143,7 @@ func Asks() []Scenario[WireStage] {
 			s.do(A, &effects.Close{Conn: s.conn})
 			return s.ends(corr, "")
 		}),
-		// Each message has its own completion, with any code, however many there are.
+		// Each message has its own completion, with any code, even if there are many messages.
 		{Name: "several messages wait on a connection that is closed", May: may(Telling, effects.OK), run: closedOnMany},
 		{Name: "a connection to where nobody is", May: may(Opening, effects.OK, effects.Unreachable),
 			run: func(p *play, stage WireStage) Ending {

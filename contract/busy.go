@@ -2,10 +2,10 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// AllBusy returns the scenarios in which one batch occupies all threads of a driver and has more pages than there are
-// threads, when a batch of another peer arrives: the second batch must get its turn before the first is finished.
-// shared says that all links of a node share two threads; otherwise each link has two threads of its own. Stages other
-// than a HoldStage play the scenarios without stopping threads.
+// AllBusy returns the scenarios in which a large batch occupies all threads of a driver and has more pages than there
+// are threads, when a batch of another peer arrives: the driver must begin the second batch before the first batch is
+// finished. shared says that all links of a node share two threads; otherwise each link has two threads. Stages without
+// the methods of a HoldStage play the scenarios without stopping threads.
 func AllBusy(shared bool) []Scenario[DataStage] {
 	done := may(Transferring, effects.OK)
 	return []Scenario[DataStage]{
@@ -58,8 +58,8 @@ func (b *busy) push(first, n uint32) (effects.Corr, effects.GrantID) {
 	return s.start(), s.grant
 }
 
-// received waits until B has received the newest push on the second link, and issues another push that B must refuse: B
-// handles a link's messages in order, so B has then received the earlier push.
+// awaitReceived waits until B has received the newest push on the second link, and issues another push that B must
+// refuse: B handles a link's messages in order, so B has then received the earlier push.
 func (b *busy) received(grant effects.GrantID) {
 	from := b.fills(A, b.pages-1, 1)
 	e := &effects.Transfer{Corr: b.corr(A), Link: b.second, Peer: b.b.Incarnation, Grant: grant + 100,

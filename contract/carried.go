@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// carries checks that a Send has room for the pages that it carries, and that nothing stores into those pages.
+// carries checks that a Send has room for the carried pages, and that nothing stores into these pages.
 func (p *planes) carries(e *effects.Send) error {
 	bytes := 0
 	for _, page := range e.Carries {

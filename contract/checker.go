@@ -29,9 +29,9 @@ func broken(by Side, format string, args ...any) error {
 	return &Breach{By: by, Story: fmt.Sprintf(format, args...)}
 }
 
-// A Checker holds one incarnation of one machine and its driver to the contract. The caller must pass all events and
-// effects in the order in which the machine sees them: each event before its step, and each effect after that step. The
-// Checker does not keep the events and effects.
+// A Checker checks that an incarnation of a machine, and the machine's driver, keep the contract. The caller must pass
+// all events and effects in the order in which the machine sees them: each event before its step, and each effect after
+// that step. The Checker does not keep the events and effects.
 type Checker struct {
 	corrs  map[effects.Corr]owed
 	seen   map[Ending]uint64
@@ -73,7 +73,7 @@ func New(fenced bool) *Checker {
 // Seen returns how often an ending occurred.
 func (c *Checker) Seen(e Ending) uint64 { return c.seen[e] }
 
-// Asked checks one effect of the machine. The error is a *Breach.
+// Asked checks an effect of the machine. The error is a *Breach.
 func (c *Checker) Asked(e effects.Effect) error {
 	switch e := e.(type) {
 	case *effects.Open:
@@ -177,7 +177,7 @@ func (c *Checker) begin(corr effects.Corr, o owed) error {
 	return nil
 }
 
-// Told checks one event of the driver. The error is a *Breach.
+// CheckEvent checks an event of the driver. The error is a *Breach.
 func (c *Checker) Told(ev effects.Event) error {
 	if end, ok := EndingOf(ev); ok {
 		if !end.Legal() {
@@ -269,7 +269,7 @@ func (c *Checker) end(corr effects.Corr, v Verb) (owed, error) {
 }
 
 // A Crossing is an order of events and effects that a machine may find surprising: the driver had reported or done
-// something before it could know of the machine's latest effect.
+// something before the driver could know of the machine's latest effect.
 type Crossing uint8
 
 // The crossings.

@@ -5,7 +5,7 @@ import "github.com/kvferry/kvferry/effects"
 // copyOf is a Copy that is not settled.
 type copyOf struct{ from, to []place }
 
-// copying checks that each page is copied from and to its newest generation and in one length, and that nothing else
+// copying checks that both pages of each pair have their newest generation and the same length, and that nothing else
 // accesses the destination or stores into the source.
 func (p *planes) copying(e *effects.Copy) error {
 	if len(e.Pairs) == 0 {
@@ -56,7 +56,7 @@ func (p *planes) copySettled(corr effects.Corr) {
 	delete(p.copies, corr)
 }
 
-// copied handles the completion of a copy, which a Settled follows if the copy is not settled.
+// checkCopyDone handles the completion of a copy, which a Settled follows if the copy is not settled.
 func (c *Checker) copied(ev *effects.CopyDone) error {
 	if _, err := c.end(ev.Corr, Copying); err != nil {
 		return err

@@ -1,17 +1,17 @@
-// Package contract is the executable form of what package effects promises. Its purpose is that the simulated driver is
+// Package contract is the executable form of what package effects promises. It ensures that the simulated driver is
 // never more lenient than the real drivers. The package imports only effects and is for tests: nothing at run time
 // depends on this package.
 //
-// The package has three parts, each based on the one before:
+// The package has three parts, each based on the previous part:
 //
-//   - [Legal] lists the endings that an effect may have. The simulator must produce each of them over its seeds, and a
-//     real driver may produce no other.
-//   - A [Checker] reads the stream of one machine's effects and its driver's events, in the order in which the machine
-//     sees them, and reports the first [Breach] and the side that caused it.
-//   - [Pushes], [Pulls], [Overlaps], [Asks] and others are scenarios: effects that two nodes carry out against each
-//     other, and the endings that may result. They run on a [Stage], which the simulator, every data plane and every
-//     control transport can build. [Holders] and [AllBusy] test most on a [HoldStage], where threads can be stopped in
-//     the middle of a page.
+//   - [LegalEndings] lists the endings that an effect may have. The simulator must produce each of these endings over its
+//     seeds, and a real driver may produce no ending outside the list.
+//   - A [Checker] reads the effects of a machine and the events of the machine's driver, in the order in which the machine
+//     sees both, and reports the first [Breach] and the side that caused the breach.
+//   - [Pushes], [Pulls], [OverlappingGrants], [Requests] and similar functions return scenarios: effects that two nodes
+//     carry out against each other, and the endings that may result. Scenarios run on a [Stage], which the simulator,
+//     every data plane and every control transport can build. [ConcurrentAccesses] and [BusyThreads] test most on a
+//     [HoldStage], where threads can be stopped in the middle of a page.
 //
 // # Example
 //

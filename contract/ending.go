@@ -9,7 +9,7 @@ import (
 // Verb is a kind of effect that has a completion.
 type Verb uint8
 
-// The verbs. Settling is the second completion of a Transfer or Copy that was not settled by its first.
+// The verbs. Settling is the second completion of a Transfer or Copy, if the first completion was not settled.
 const (
 	Opening Verb = iota + 1
 	Asking       // Send
@@ -104,9 +104,9 @@ func EndingOf(ev effects.Event) (end Ending, ok bool) {
 //
 //kvferry:table
 var legal = [verbEnd][]effects.Code{
-	// An address comes from configuration, so it may be invalid.
+	// An address comes from configuration, so the address may be invalid.
 	Opening: {effects.OK, effects.Unreachable, effects.TooMany, effects.Invalid, effects.Closed},
-	// Malformed: a reply arrived, but its frames are not those of the channel. TooMany: the driver's own queue is full.
+	// Malformed: a reply arrived, but its frames do not fit the channel. TooMany: the driver's own queue is full.
 	Asking:  {effects.OK, effects.Closed, effects.PeerLost, effects.Refused, effects.Malformed, effects.TooMany},
 	Telling: {effects.OK, effects.Refused, effects.PeerLost, effects.Closed},
 	// Unsupported: the driver has no plane of that name. The remaining codes come from the plane, or from the peer
@@ -133,7 +133,7 @@ var legal = [verbEnd][]effects.Code{
 	Copying: {effects.OK, effects.Faulted, effects.Cancelled, effects.Closed},
 }
 
-// Legal returns every ending that an effect may have, in a stable order.
+// LegalEndings returns every ending that an effect may have, in a stable order.
 func Legal() (all []Ending) {
 	for v := Opening; v < verbEnd; v++ {
 		for _, c := range legal[v] {
@@ -151,10 +151,10 @@ func Legal() (all []Ending) {
 	return all
 }
 
-// Codes returns the legal codes of a verb. A simulated driver chooses its refusals from them.
+// Codes returns the legal codes of a verb, from which a simulated driver chooses its refusals.
 func Codes(v Verb) []effects.Code { return legal[v] }
 
-// Legal reports whether the ending is one that Legal lists.
+// IsLegal reports whether an effect may have this ending.
 func (e Ending) Legal() bool {
 	if e.Of >= verbEnd || e.Unsettled && (e.Of != Transferring && e.Of != Copying || e.Code == effects.OK) {
 		return false

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// A HoldStage is a DataStage that can stop its drivers' accesses to pages in the middle of a page. A driver has two
+// A HoldStage is a DataStage that can stop the accesses of drivers to pages in the middle of a page. A driver has two
 // threads there for the pages of a node.
 type HoldStage interface {
 	DataStage
@@ -10,29 +10,32 @@ type HoldStage interface {
 	Hold(at End)
 	// Stands waits until n accesses at a node are stopped.
 	Stands(at End, n int)
-	// Passes lets the access that was stopped first continue to the end of its page, and waits until another, later
-	// access is stopped: by then the thread of the first access has left its page. There must be more pages to access.
+	// Passes lets the access that was stopped first continue to the end of the page, and waits until a later access is
+	// stopped: by then the thread of the first access has left the page. There must be more pages to access.
 	Passes(at End)
-	// Leaves is like Passes where no further page is accessed, and does not wait.
+	// Leaves lets the access that was stopped first continue, and does not wait. It is for threads without a further
+	// page.
 	Leaves(at End)
-	// Rests lets the drivers' threads do what they can, so that a driver that reports too early has done so.
+	// Rests lets the drivers' threads run until all of them wait, so that a driver that reports too early has done so.
 	Rests()
-	// Frees lets all accesses at a node continue, and stops none any more.
+	// Frees lets all accesses at a node continue, and stops no access any more.
 	Frees(at End)
-	// Told reports whether an event that fits was reported to a node and is not taken yet.
+	// HasEvent reports whether an event that fits was reported to a node and is not taken yet.
 	Told(at End, fits func(effects.Event) bool) bool
-	// Closes begins to close a node's driver; closed reports whether that is complete, and wait waits for it.
+	// Closes begins to close a node's driver. The function closed reports whether the close is complete, and wait waits
+	// until it is.
 	Closes(at End) (closed func() bool, wait func())
 }
 
-// Holders returns the scenarios in which two threads access pages of one grant, or one page, as something ends: nothing
-// may be reported as quiet before the last thread has left. A stage that is not a HoldStage plays them without stopping
-// threads. sends says that owners send the pages that peers read, and so hold the pages meanwhile.
+// Holders returns the scenarios in which two threads access pages of one grant, or one page, when something ends: the
+// driver must not report the end before the last thread has left the pages. Stages without the methods of a HoldStage
+// play the scenarios without stopping threads. sends says that owners send the pages that peers read, and so access the
+// pages meanwhile.
 func Holders(sends bool) []Scenario[DataStage] {
 	return append(append(holdersOfPushes(), holdersOfReads()...), holdersWhoSend(sends)...)
 }
 
-// holders are two threads in the middle of pages, and another transfer that waits behind them.
+// holders are two threads in the middle of pages, and a second transfer that waits behind the first transfer.
 type holders struct {
 	*play
 	stage  HoldStage // nil: threads cannot be stopped
@@ -60,8 +63,8 @@ func (h *holders) stand() {
 	}
 }
 
-// quiet lets one of the two threads continue, checks that the event that reports quiet is not sent yet, lets the other
-// thread continue, and waits for that event. more says that the first thread has another page to access then.
+// quiet lets the first of the two threads continue, checks that the event that reports the end is not sent yet, lets
+// the second thread continue, and waits for the event. more says that the first thread has another page to access.
 func quiet[E effects.Event](h *holders, of End, more bool, fits func(E) bool) {
 	if h.err != nil {
 		return
@@ -86,7 +89,7 @@ func quiet[E effects.Event](h *holders, of End, more bool, fits func(E) bool) {
 	eventually(h.play, of, fits)
 }
 
-// closed is like quiet for a driver that is closed: the close must complete only after the last thread has left.
+// closeDriver closes a driver, and checks that the close completes only after the last thread has left.
 func (h *holders) closed(of End) {
 	if h.err != nil {
 		return
@@ -127,13 +130,14 @@ func isDone(corr effects.Corr) func(*effects.TransferDone) bool {
 	return func(e *effects.TransferDone) bool { return e.Corr == corr }
 }
 
-// left fits the loss of A as B is notified of it.
+// left fits the event by which B is notified of the loss of A.
 func (h *holders) left() func(*effects.LinkLost) bool {
 	who := h.peers.a.Incarnation
 	return func(e *effects.LinkLost) bool { return e.Peer == who && e.Link == 0 }
 }
 
-// ended waits for a transfer's end, and for its Settled, which must not be reported before the last thread has left.
+// awaitSettled waits for a transfer's end, and for its Settled, which must not be reported before the last thread has
+// left.
 func (h *holders) ended(corr effects.Corr, more bool) Ending {
 	ev := eventually(h.play, A, isDone(corr))
 	if ev == nil {
@@ -149,7 +153,7 @@ func (h *holders) ended(corr effects.Corr, more bool) Ending {
 	return end
 }
 
-// ends waits for a transfer's end, and for its Settled if that is owed.
+// awaitEnd waits for a transfer's end, and for its Settled if that is owed.
 func (h *holders) ends(corr effects.Corr) Ending {
 	ev := eventually(h.play, A, isDone(corr))
 	if ev == nil {

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pushedInto sets up two threads at B that are at pages of one push of half of all pages, and a push of the other half,
+// pushedInto sets up two threads at B that are at pages of a push of half of all pages, and a push of the second half,
 // under another grant, that waits.
 func pushedInto(p *play, stage DataStage) *holders {
 	l := linked(p, stage)

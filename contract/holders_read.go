@@ -11,14 +11,14 @@ func reads(l aLink, grant effects.GrantID, from []effects.Page, first uint32) ef
 	return s.start()
 }
 
-// lends stores content in pages of B and grants them to A for reading.
+// lends stores content in pages of B and grants the pages to A for reading.
 func lends(l aLink, first, n uint32) (effects.GrantID, []effects.Page) {
 	s := &aPull{aLink: l, from: l.fills(B, first, n)}
 	s.offers(l.a.Incarnation, s.from)
 	return s.grant, s.from
 }
 
-// readFrom sets up two threads at one node that are at pages of a read of half of all pages, and a read of the other
+// readFrom sets up two threads at one node that are at pages of a read of half of all pages, and a read of the second
 // half, under another grant, that waits.
 func readFrom(p *play, stage DataStage, at End) *holders {
 	l := linked(p, stage)
@@ -48,8 +48,8 @@ func holdersOfReads() []Scenario[DataStage] {
 			h.innocent()
 			return end
 		}),
-		// Where only the reader accesses the pages, their owner need not wait for it; what the reader finds is never
-		// delivered.
+		// Where only the reader accesses the pages, the owner of the pages need not wait for the reader; the driver never
+		// delivers what the reader finds.
 		holding("a grant is revoked while two read under it", orDone(effects.Withdrawn), func(h *holders) Ending {
 			h.revoke(h.grant)
 			eventually(h.play, B, isRevoked(h.grant))
@@ -76,7 +76,7 @@ func holdersOfReads() []Scenario[DataStage] {
 	}
 }
 
-// lost waits for the ends of both transfers after the loss of the link, and checks that the first transfer is not
+// awaitLoss waits for the ends of both transfers after the loss of the link, and checks that the first transfer is not
 // settled before the last thread has left.
 func (h *holders) lost() (end Ending) {
 	if h.stage != nil && h.err == nil {
@@ -124,7 +124,8 @@ func holdersWhoSend(sends bool) []Scenario[DataStage] {
 			h.innocent()
 			return Ending{Of: Revoking}
 		}),
-		// Two grants: the end of one waits only for its own holder, and the read under the other continues.
+		// Two grants: the end of a grant waits only for the thread under that grant, and the read under the second grant
+		// continues.
 		holding("one of two grants is revoked, and one page sent under both", done, func(p *play, stage DataStage) Ending {
 			h := sendTwice(p, stage, true)
 			h.revoke(h.grant)
@@ -153,8 +154,8 @@ func holdersWhoSend(sends bool) []Scenario[DataStage] {
 	}
 }
 
-// sendTwice sets up two threads at B that send one page, under one grant or under one grant each, and a read of other
-// pages that waits.
+// sendTwice sets up two threads at B that send the same page, under the same grant or under a grant each, and a read of
+// other pages that waits.
 func sendTwice(p *play, stage DataStage, two bool) *holders {
 	l := linked(p, stage)
 	h := hold(l, B)

@@ -33,7 +33,7 @@ func (s *aLink) imports(who effects.Incarnation) effects.Imported {
 	return effects.Imported{}
 }
 
-// life returns new generations of pages of a node.
+// newGenerations returns new generations of pages of a node.
 func (s *aLink) life(at End, first, n, length uint32) (pages []effects.Page) {
 	for i := range n {
 		s.sides[at].generation++
@@ -42,7 +42,7 @@ func (s *aLink) life(at End, first, n, length uint32) (pages []effects.Page) {
 	return pages
 }
 
-// fills publishes pages of a node and stores content in them as the node's engine would.
+// fills publishes pages of a node and stores content in the pages, as the node's engine would.
 func (s *aLink) fills(at End, first, n uint32) []effects.Page {
 	pages := s.life(at, first, n, s.stage.Node(at).PageBytes)
 	s.do(at, &effects.Publish{Pages: pages})
@@ -60,7 +60,7 @@ func (s *aLink) grants(to effects.Incarnation, first, n, length uint32) (effects
 	return s.sides[B].grant, pages
 }
 
-// ends waits for the end of a transfer, and for its Settled if that is owed.
+// awaitEnd waits for the end of a transfer, and for its Settled if that is owed.
 func (s *aLink) ends(corr effects.Corr) Ending {
 	ev := until(s.play, A, func(e *effects.TransferDone) bool { return e.Corr == corr })
 	if ev == nil {
@@ -73,7 +73,7 @@ func (s *aLink) ends(corr effects.Corr) Ending {
 	return end
 }
 
-// ended issues a transfer that the scenario has changed, and waits for its end.
+// runTransfer issues a transfer that the scenario has changed, and waits for its end.
 func (s *aLink) ended(e *effects.Transfer) Ending {
 	s.do(A, e)
 	return s.ends(e.Corr)

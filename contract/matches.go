@@ -2,8 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// asksMany plays a Conn from A to B that was opened with a window, on which A has sent three requests at once and B has
-// received them.
+// asksMany plays a scenario on a Conn from A to B that was opened with a window, after A has sent three requests at
+// once and B has received the requests.
 func asksMany(
 	name string, ends []Ending, ch effects.Channel,
 	run func(s *aTalk, corrs []effects.Corr, heard []effects.Request) Ending,
@@ -46,8 +46,8 @@ func (s *aTalk) hearsAll(questions []string) []effects.Request {
 	return heard
 }
 
-// endsAll waits for the ends of requests and checks that each reply belongs to its own request. All requests must end
-// alike.
+// endsAll waits for the ends of requests and checks that each reply belongs to the right request. All requests must
+// have the same ending.
 func (s *aTalk) endsAll(corrs []effects.Corr, answers ...string) (end Ending) {
 	for left := len(corrs); left > 0 && s.err == nil; {
 		at, ev, ok := s.next()

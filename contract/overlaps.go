@@ -3,8 +3,8 @@ package contract
 import "github.com/kvferry/kvferry/effects"
 
 // Overlaps returns the scenarios of grants that are in force over the same pages at the same time: each grant is
-// independent, with its own length, from its Grant to its Revoked, whatever happens to the second grant. Only grants to
-// read may overlap (M1).
+// independent, with its own length, from Grant to Revoked, whatever happens to the second grant. Only grants to read
+// may overlap (M1).
 func Overlaps() (list []Scenario[DataStage]) {
 	for _, order := range []struct {
 		name      string
@@ -25,8 +25,8 @@ func Overlaps() (list []Scenario[DataStage]) {
 	return append(list, overlapsOfTurns()...)
 }
 
-// overlapsOfTurns returns the scenarios of grants over one page that begin and end in turn, so that there is always at
-// least one.
+// overlapsOfTurns returns the scenarios of grants over one page that begin and end in turn, so that the page is always
+// under a grant.
 func overlapsOfTurns() []Scenario[DataStage] {
 	done := may(Transferring, effects.OK)
 	return []Scenario[DataStage]{
@@ -43,7 +43,7 @@ func overlapsOfTurns() []Scenario[DataStage] {
 			}
 			return o.read(o.long)
 		}),
-		// The page is its owner's again when the last of three holders is gone.
+		// The page belongs to its owner again when the last of three readers is gone.
 		pulling("pages lent three times are stored into when the third grant is over", done, func(s *aPull) Ending {
 			o := newOverlap(s, false)
 			third := o.lend(o.half)
@@ -60,13 +60,13 @@ func overlapsOfTurns() []Scenario[DataStage] {
 	}
 }
 
-// A loan is a grant to read, and the number of bytes of each page that it covers.
+// A loan is a grant to read, and the number of bytes of each page that the grant covers.
 type loan struct {
 	grant effects.GrantID
 	bytes uint32
 }
 
-// overlap is two grants over the same pages, one of which covers half of each page.
+// overlap is two grants over the same pages. The long grant covers whole pages, and the short grant half of each page.
 type overlap struct {
 	*aPull
 	half        []effects.Page
@@ -97,7 +97,7 @@ func (o *overlap) lend(pages []effects.Page) loan {
 	return loan{o.grant, pages[0].Length}
 }
 
-// asks starts a read of everything that a grant covers, into some pages of A.
+// startRead starts a read of everything that a grant covers, into some pages of A.
 func (o *overlap) asks(l loan, first uint32) effects.Corr {
 	o.grant = l.grant
 	o.into = o.takes(first)
@@ -115,7 +115,7 @@ func (o *overlap) read(l loan) Ending {
 	return end
 }
 
-// ends ends one of the two grants, and returns the ending of a read of everything that the other grant covers.
+// endGrant ends a grant, and returns the ending of a read of everything that the remaining grant covers.
 func (o *overlap) ends(longEnds, busy bool) (end Ending) {
 	over, stays := o.short, o.long
 	if longEnds {

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// planes is the Checker's state of the data plane.
+// dataState is the Checker's state of the data plane.
 type planes struct {
 	fenced   bool
 	links    map[effects.Link]imported
@@ -11,8 +11,8 @@ type planes struct {
 	landings map[effects.Landing]bool // true: confirmed
 	reads    map[effects.Corr][]place // the pages that each read fills, until the read is settled
 	copies   map[effects.Corr]copyOf
-	revokes  int // revocations that have not completed
-	drops    int // drops that have not completed
+	revokes  int // number of revocations that have not completed
+	drops    int // number of drops that have not completed
 	crossed  [Crossings]uint64
 }
 
@@ -22,7 +22,7 @@ type place struct {
 	index uint32
 }
 
-// life is the newest generation of a local page and what accesses the page.
+// A pageRecord is the newest generation of a local page, and the accesses to the page.
 type life struct {
 	generation effects.Generation
 	length     uint32
@@ -33,13 +33,13 @@ type life struct {
 	copied     int             // number of copies that read the page
 }
 
-// imported is a Link that Imported returned.
+// A linkRecord is the state of a Link that Imported returned.
 type imported struct {
-	moving               int // transfers that are not completed
+	moving               int // number of transfers that are not completed
 	lost, dropping, gone bool
 }
 
-// A grant is the Checker's record of a Grant.
+// A grantRecord is the state of a Grant.
 type grant struct {
 	peer              effects.Incarnation
 	read              bool
@@ -92,8 +92,8 @@ func (p *planes) dropped(id effects.Link) error {
 	return nil
 }
 
-// lost checks a LinkLost. A LinkLost may arrive after Drop if the event was in the mailbox by then, but not after
-// Dropped. For the same reason a transfer that crossed with the loss may still be open, and fails.
+// checkLinkLost checks a LinkLost. A LinkLost may arrive after Drop if the event was in the mailbox by then, but not
+// after Dropped. For the same reason a transfer that crossed with the loss may still be open, and fails.
 func (p *planes) lost(id effects.Link) error {
 	if id == 0 { // A peer that imported this node.
 		return nil
@@ -248,7 +248,7 @@ func (p *planes) revoked(id effects.GrantID) error {
 	return nil
 }
 
-// landed checks that every page was under the grant until now, and records that this Landed ends the grant for it.
+// landed checks that every page was under the grant until now, and records that the grant ends for these pages.
 func (p *planes) landed(ev *effects.Landed) error {
 	if _, used := p.landings[ev.Landing]; used || ev.Landing == 0 {
 		return broken(Driver, "landing %d was told before or is zero", ev.Landing)

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// aPull is a link, pages of B with content that are granted to A for reading, and pages of A to read them into.
+// aPull is a link, pages of B with content that are granted to A for reading, and pages of A for the content.
 type aPull struct {
 	aLink
 	from []effects.Page
@@ -51,7 +51,7 @@ func (s *aPull) start() effects.Corr {
 	return e.Corr
 }
 
-// both waits for the ends of two transfers, in either order, and for the Settled events that they owe.
+// both waits for the ends of two transfers, in either order, and for the Settled events that follow.
 func (s *aPull) both(one, two effects.Corr) (x, y Ending) {
 	ends, owed := map[effects.Corr]Ending{}, 2
 	for owed > 0 && s.err == nil {
@@ -78,7 +78,7 @@ func pulling(name string, ends []Ending, run func(s *aPull) Ending) Scenario[Dat
 		run: func(p *play, stage DataStage) Ending { return run(newPull(p, stage)) }}
 }
 
-// Pulls returns the scenarios of reads on fenced data planes. The owner of the pages has no part in most of them: a
+// Pulls returns the scenarios of reads on fenced data planes. In most scenarios the owner of the pages is passive: a
 // plane may carry reads out without the owner's process.
 func Pulls() []Scenario[DataStage] {
 	return append(append(pullsInPeace(), pullsRefused()...), pullsCutShort()...)

@@ -2,7 +2,7 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pullsCutShort returns reads that are ended in the middle. No other node has to confirm a read, so each read may have
+// pullsCutShort returns reads that are ended in the middle. No second node has to confirm a read, so each read may have
 // completed before.
 func pullsCutShort() []Scenario[DataStage] {
 	orDone := func(code effects.Code) []Ending { return append(may(Transferring, effects.OK), failing(code)...) }
@@ -59,7 +59,7 @@ func pullsCutShort() []Scenario[DataStage] {
 			s.kill(B)
 			return s.ends(corr)
 		}),
-		// The pages of the dead owner may still be present and unchanged, because nothing stores into them.
+		// The pages of the dead owner may still be present and unchanged, because nothing stores into the pages.
 		pulling("a read from an owner that has died", orDone(effects.PeerLost), func(s *aPull) Ending {
 			s.kill(B)
 			return s.ends(s.start())

@@ -2,8 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pullsRefused returns reads that the driver or the owner of the pages must refuse, although a correct machine may
-// issue them: the machine cannot know better, or a peer lied to it.
+// pullsRefused returns reads that the driver or the owner of the pages must refuse. A correct machine may issue these
+// reads nevertheless, because the machine cannot know better, or because a peer lied to the machine.
 func pullsRefused() []Scenario[DataStage] {
 	return []Scenario[DataStage]{
 		pulling("a read after its time", may(Transferring, effects.Expired), func(s *aPull) Ending {

@@ -2,7 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// lent checks a grant to read: the pages are in the generation that the grant names, and nothing stores into them (M1).
+// checkReadGrant checks a grant to read: the pages have the generation that the grant names, and nothing stores into
+// the pages (M1).
 func (p *planes) lent(e *effects.Grant) error {
 	g := grant{peer: e.Peer, read: true}
 	for _, page := range e.Pages {
@@ -29,7 +30,7 @@ func (p *planes) lent(e *effects.Grant) error {
 	return nil
 }
 
-// filling checks a read: the local pages belong to the read alone until it is settled.
+// checkRead checks a read: the local pages belong to the read alone until it is settled.
 func (p *planes) filling(e *effects.Transfer) error {
 	for i := range e.Pairs {
 		local := e.Pairs[i].Local

@@ -2,8 +2,8 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// pushesRefused returns pushes that the driver or the owner of the pages must refuse, although a correct machine may
-// issue them: the machine cannot know better, or a peer lied to it.
+// pushesRefused returns pushes that the driver or the owner of the pages must refuse. A correct machine may issue these
+// pushes nevertheless, because the machine cannot know better, or because a peer lied to the machine.
 func pushesRefused() []Scenario[DataStage] {
 	return []Scenario[DataStage]{
 		{Name: "an import of another incarnation", May: may(Importing, effects.Stale),
@@ -69,7 +69,7 @@ func pushesRefused() []Scenario[DataStage] {
 			s.from, s.into = whole, into
 			return s.ends(s.start())
 		}),
-		// One push is admitted; the other finds the page claimed, or landed.
+		// The driver admits one push; for the second push, the page is claimed, or has landed.
 		pushing("two pushes to the same pages", failing(effects.Refused, effects.Withdrawn), func(s *aPush) Ending {
 			one, two := s.transfer(), s.transfer()
 			s.do(A, one)

@@ -2,14 +2,14 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// scatter is a Scatter in progress.
+// A scatter is in progress until the driver reports Scattered.
 type scatter struct {
 	ticket effects.Ticket
 	pages  []place
 }
 
-// scattering checks that the pages are in their newest generation and that nothing stores into them, that the command
-// waits for them, and that the command has no other scatter in progress.
+// scattering checks that the pages have their newest generation and that nothing stores into the pages, that the
+// outcome of the command is outstanding, and that the command has no second scatter in progress.
 func (c *Checker) scattering(e *effects.Scatter) error {
 	switch {
 	case c.work[e.Ticket] != given:
@@ -41,7 +41,7 @@ func (c *Checker) scattering(e *effects.Scatter) error {
 	return nil
 }
 
-// scattered records the end of a scatter.
+// checkScattered records the end of a scatter.
 func (c *Checker) scattered(ev *effects.Scattered) error {
 	for _, at := range c.device[ev.Corr].pages {
 		is := c.planes.pages[at]

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Scenario is one situation between two nodes and the endings that may result. A real driver may produce any of these
+// A Scenario is a situation between two nodes, and the endings that may result. A real driver may produce any of these
 // endings; the simulated driver must produce all of these endings over its seeds.
 type Scenario[S Stage] struct {
 	Name string
@@ -15,8 +15,8 @@ type Scenario[S Stage] struct {
 	run  func(p *play, stage S) Ending
 }
 
-// Run plays the scenario on a fresh stage and returns how it ended. The error is a *Breach, or says which expectation
-// was not met.
+// Run plays the scenario on a fresh stage and returns the ending. The error is a *Breach, or says which expectation was
+// not met.
 func (s Scenario[S]) Run(stage S) (Ending, error) {
 	p := &play{stage: stage, sides: [2]side{{checker: New(true)}, {checker: New(true)}}, confirm: judge}
 	end := s.run(p, stage)
@@ -55,7 +55,7 @@ func judge(l *effects.Landed) effects.Code {
 	return effects.Faulted
 }
 
-// A play carries a scenario out. The first error is kept, and later calls do nothing, so that scenarios need no error
+// A play runs a scenario. The first error is kept, and later calls do nothing, so that scenarios need no error
 // handling.
 type play struct {
 	stage Stage
@@ -73,7 +73,7 @@ type posted struct {
 	ev effects.Event
 }
 
-// side is the state of one node of a play.
+// side is the state of a node of the running scenario.
 type side struct {
 	checker    *Checker
 	corr       effects.Corr
@@ -109,7 +109,7 @@ func (p *play) kill(at End) {
 	}
 }
 
-// next takes one event and passes it to its side's checker.
+// next takes an event and passes it to the checker of the event's node.
 func (p *play) next() (End, effects.Event, bool) {
 	var at End
 	var ev effects.Event
@@ -158,8 +158,8 @@ func eventually[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
 	return until(p, at, fits)
 }
 
-// waits lets events gather in the mailbox until an event of type E that fits is among them. The scenario then acts as a
-// machine that has seen none of them.
+// waits collects events in the mailbox until the mailbox contains an event of type E that fits. The scenario then acts
+// as a machine that has seen none of the events.
 func waits[E effects.Event](p *play, at End, fits func(E) bool) {
 	for p.err == nil {
 		end, ev, ok := p.stage.Next()
@@ -178,7 +178,7 @@ func waits[E effects.Event](p *play, at End, fits func(E) bool) {
 // whatever fits any event of a type.
 func whatever[E effects.Event](E) bool { return true }
 
-// finish lets everything end and checks that no completion is outstanding. A killed node is owed nothing, because its
+// finish lets everything end and checks that no completion is outstanding. A killed node owes nothing, because its
 // machine is gone.
 func (p *play) finish() {
 	first := p.err

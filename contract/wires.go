@@ -2,14 +2,14 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// wires is the Checker's state of the control plane.
+// controlState is the Checker's state of the control plane.
 type wires struct {
 	conns    map[effects.Conn]wire
 	requests map[effects.Request]bool // true: answered
 	crossed  [Crossings]uint64
 }
 
-// wire is a Conn that Opened returned.
+// A wire is the state of a Conn that Opened returned.
 type wire struct {
 	channel effects.Channel
 	window  uint16
@@ -94,8 +94,8 @@ func (w *wires) answered(id effects.Conn, with effects.Code) error {
 	return nil
 }
 
-// lost checks a ConnLost. A ConnLost may also concern a connection that a peer opened, which has no entry here. A Send
-// that crossed with the loss may still be open, and is not answered any more.
+// checkConnLost checks a ConnLost. A ConnLost may also concern a connection that a peer opened, which has no entry
+// here. A Send that crossed with the loss may still be open, and is not answered any more.
 func (w *wires) lost(id effects.Conn) error {
 	c, ours := w.conns[id]
 	switch {

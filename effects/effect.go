@@ -56,25 +56,27 @@ type Open struct {
 }
 
 // Close ends a Conn that Opened returned. The outstanding Sends on that Conn complete in their order as
-// Unanswered{Closed}, except those whose reply is in the mailbox already: that reply is then their completion.
-// Afterwards the driver posts nothing more about that Conn, so an older reply can never be taken for a newer one (M6).
+// Unanswered{Closed}, except for a Send whose reply is in the mailbox already: that reply is then the completion.
+// Afterwards the driver posts nothing more about that Conn, so an older reply can never be taken for a newer reply
+// (M6).
 type Close struct{ Conn Conn }
 
-// Send queues one request on a Conn. Completion: Replied or Unanswered. Before: fewer Sends are outstanding on that
-// Conn than its Window. The replies may arrive in any order, each under the Corr of its request; a lost reply keeps a
-// place in the window until Close. The driver sets no timeout, because the machine ends a slow request with Close. A
-// driver never resends.
+// Send queues a request on a Conn. Completion: Replied or Unanswered. Before: fewer Sends are outstanding on that Conn
+// than its Window. The replies may arrive in any order, each under the Corr of its request; a lost reply keeps a place
+// in the window until Close. The driver sets no timeout, because the machine ends a slow request with Close. A driver
+// never resends.
 type Send struct {
 	Corr Corr
 	Conn Conn
 	Body []byte
-	// Carries are local pages. The driver writes their valid bytes, page after page, over the end of Body, as the pages
-	// are when the driver carries out the effect. Body has room for them. Before: the machine holds the pages in this
-	// step, and nothing stores into them. A driver that cannot read pages by itself gets none.
+	// Carries are local pages. The driver writes the valid bytes of the pages, page after page, over the end of Body, as
+	// the pages are when the driver carries out the effect. Body has room for the bytes. Before: the machine holds the
+	// pages in this step, and nothing stores into the pages. A machine carries no pages if its driver cannot read pages
+	// by itself.
 	Carries []Page
 }
 
-// Post hands one one-way message to the transport. Completion: SendDone. The driver never drops the message silently: a
+// Post hands a one-way message to the transport. Completion: SendDone. The driver never drops the message silently: a
 // full queue completes as Refused.
 type Post struct {
 	Corr Corr
@@ -82,17 +84,17 @@ type Post struct {
 	Body []byte
 }
 
-// Reply answers one Request, at most once. There is no completion. If the requester is gone, the bytes are dropped and
+// Reply answers a Request, at most once. There is no completion. If the requester is gone, the bytes are dropped and
 // counted.
 type Reply struct {
 	Request Request
 	Body    []byte
 }
 
-// Import connects the data plane to a peer. Plane is one of the plane names that both ends have, Blob is what the
-// peer's plane of that name offered to this rank alone, Peer is the peer's incarnation as this rank knows it, and Us is
-// this rank's incarnation as the peer knows it. Completion: Imported. The driver proves to the peer's plane that it has
-// the Blob and is Us, and requires the peer's plane to prove that it is Peer (M2).
+// Import connects the data plane to a peer. Plane is the name of a plane that both ends have, Blob is what the peer's
+// plane of that name offered to this rank alone, Peer is the peer's incarnation as this rank knows it, and Us is this
+// rank's incarnation as the peer knows it. Completion: Imported. The driver proves to the peer's plane that the driver
+// has the Blob and is Us, and requires the peer's plane to prove that it is Peer (M2).
 type Import struct {
 	Corr  Corr
 	Peer  Incarnation
@@ -105,20 +107,20 @@ type Import struct {
 // mailbox already arrives before the Dropped.
 type Drop struct{ Link Link }
 
-// Publish makes new generations of local pages known before the first store into them: the generation becomes visible
-// to every reader, then follows a full memory barrier. Synchronous.
+// Publish makes new generations of local pages known before the first store into the pages: the generation becomes
+// visible to every reader, then follows a full memory barrier. Synchronous.
 type Publish struct{ Pages []Page }
 
-// Grant lets Peer store up to Length bytes into each page, or with Read lets Peer load as many bytes from it, any
-// number of times. The page must carry the generation that Pages names; publishing that generation is part of Grant.
-// Synchronous: the grant is in force before the next effect. A zero Peer is a bearer grant (M5): on fenced planes it
-// admits no peer, because no peer can present it.
+// Grant lets Peer store up to Length bytes into each page, or with Read lets Peer load as many bytes from each page,
+// any number of times. The page must carry the generation that Pages names; publishing that generation is part of
+// Grant. Synchronous: the grant is in force before the next effect. A zero Peer is a bearer grant (M5): on fenced
+// planes such a grant admits no peer, because no peer can present it.
 //
 // The driver allows no other peer, no other generation, no byte beyond Length and no access after the completion of
 // Revoke.
 //
-// Invariant: a page has one grant to store, or any number of grants to load, never both (M1). While grants to load
-// exist, the page holds what its owner stored before, and nothing stores into it.
+// Invariant: a page has at most one grant to store, or any number of grants to load, never both (M1). While grants to
+// load exist, the page holds what the owner stored before, and nothing stores into the page.
 type Grant struct {
 	ID    GrantID
 	Peer  Incarnation
@@ -126,14 +128,14 @@ type Grant struct {
 	Pages []Page
 }
 
-// Revoke takes a grant back. Completion: Revoked, once nothing can touch those pages that had not landed, or deliver
-// what it loads from them, any more. Never synchronous. On fenced planes Revoke always completes soon; on leased planes
-// it completes when the mapping, queue pair or communicator is proven gone. On fenced planes a grant to load ends by
-// Revoke alone.
+// Revoke takes a grant back. Completion: Revoked, once nothing can store into a page of the grant that had not landed,
+// or deliver bytes that it loads from a page of the grant, any more. Never synchronous. On fenced planes Revoke always
+// completes soon; on leased planes Revoke completes when the mapping, queue pair or communicator is proven gone. On
+// fenced planes a grant to load ends by Revoke alone.
 type Revoke struct{ Grant GrantID }
 
-// Transfer writes Pairs to the peer behind Link under Grant, as one batch; with Read it loads the peer's pages into
-// local pages. Completion: TransferDone, and one Settled if that TransferDone was not settled. Before: the machine
+// Transfer writes Pairs to the peer behind Link under Grant, as one batch; with Read, Transfer loads the peer's pages
+// into local pages. Completion: TransferDone, and a Settled if that TransferDone was not settled. Before: the machine
 // holds the local pages until the transfer is settled, and published the pages that are to be loaded into.
 //
 // The driver reads its clock again before each submission to the device or stream, and completes the transfer as
@@ -152,10 +154,10 @@ type Transfer struct {
 	NotAfter Time
 }
 
-// Copy copies Length bytes of each From to its To: pages of two pools of this node, or of one pool. Completion:
-// CopyDone, and one Settled if that CopyDone was not settled. Before: the machine holds both pages until the copy is
-// settled; To was published, and nothing else loads from or stores into To. The copies of several effects may overlap
-// and may end in any order.
+// Copy copies Length bytes of each From to the To of the same pair: pages of two pools of this node, or of a single
+// pool. Completion: CopyDone, and a Settled if that CopyDone was not settled. Before: the machine holds both pages
+// until the copy is settled; To was published, and nothing else loads from or stores into To. The copies of several
+// effects may overlap and may end in any order.
 type Copy struct {
 	Corr  Corr
 	Pairs []CopyPair
@@ -172,17 +174,17 @@ type Store struct {
 // Cancel hastens the end of a Transfer or Copy. Cancel has no completion; an unknown Corr is ignored.
 type Cancel struct{ Corr Corr }
 
-// Confirm answers one Landed. The initiator's TransferDone is not sent before the Confirm. OK means that the machine
-// took the pages that landed; any other Code means that the push failed with that code.
+// Confirm answers a Landed. The initiator's TransferDone is not sent before the Confirm. OK means that the machine took
+// the pages that landed; any other Code means that the push failed with that code.
 type Confirm struct {
 	Landing Landing
 	Code    Code
 }
 
 // Scatter hands Pages, whole chunks in order, to the engine's device code: Pages[i] is item First+i of the command
-// Ticket. Completion: Scattered. Before: the machine holds the pages until then, nothing writes to them, and no other
-// Scatter of that command is outstanding. The driver does not touch the pages after the completion. What the engine did
-// with the data matters to the engine alone.
+// Ticket. Completion: Scattered. Before: the machine holds the pages until then, nothing writes to the pages, and no
+// second Scatter of that command is outstanding. The driver does not touch the pages after the completion. What the
+// engine did with the data matters to the engine alone.
 type Scatter struct {
 	Corr   Corr
 	Ticket Ticket
@@ -190,9 +192,9 @@ type Scatter struct {
 	Pages  []Page
 }
 
-// Deliver is the one outcome of a command. Pages is the memory that the outcome gives to the engine or returns to it,
-// in command order. Held says that this memory must not be touched until Return; only an outcome with Held is followed
-// by a Return. The engine owns the memory that it was given until the engine's own Release.
+// Deliver is the outcome of a command; each command has exactly one. Pages is the memory that the outcome gives or
+// returns to the engine, in command order. Held says that this memory must not be touched until Return; only an outcome
+// with Held is followed by a Return. The engine owns the memory that it was given until the engine's own Release.
 type Deliver struct {
 	Ticket  Ticket
 	Code    Code
@@ -203,8 +205,8 @@ type Deliver struct {
 	Hits    uint32 // Get, Contains: length of the usable prefix, in chunks
 	Left    uint32 // Drain: number of things that are still in use
 	Why     *Why   // details where Code is not OK; nil where there are none
-	// Begun is for a Fetch that failed: the fetch had begun, so what was offered for its request under its keys is
-	// given up. A fetch that was still waiting leaves the offers in place.
+	// Begun is for a Fetch that failed: the fetch had begun, so the offers for the fetch's request and keys are given up.
+	// A fetch that was still waiting leaves the offers in place.
 	Begun bool
 }
 

@@ -35,7 +35,7 @@ type Effects struct {
 	moves []CopyPair
 }
 
-// A slot is the position of one effect: its kind and its index in the slice of that kind.
+// A slot is the position of an effect: its kind and its index in the slice of that kind.
 type slot struct {
 	kind  Kind
 	index uint32
@@ -109,7 +109,7 @@ func (o *Effects) Marks() []Mark { return o.marks }
 // Mark records a coverage mark.
 func (o *Effects) Mark(m Mark) { o.marks = append(o.marks, m) }
 
-// add appends to the order the newest effect of a kind, of which there are now n.
+// add appends the newest effect of a kind to the order; n is the number of effects of that kind.
 func (o *Effects) add(k Kind, n int) {
 	o.order = append(o.order, slot{kind: k, index: uint32(n - 1)})
 }

@@ -15,8 +15,8 @@ type Completion interface {
 // Tick says that the machine's deadline has passed. A Tick may arrive late, or without need.
 type Tick struct{}
 
-// Command is an operation that the engine requests. It ends in exactly one Deliver, and in one Return if that Deliver
-// said Held or if memory of the command came back before. The memory of the body is borrowed for the step.
+// Command is an operation that the engine requests. A command ends in exactly one Deliver, and in a Return if that
+// Deliver said Held or if memory of the command came back before. The memory of the body is borrowed for the step.
 type Command struct {
 	Ticket Ticket
 	Body   CommandBody

@@ -52,45 +52,48 @@ func (t Time) Sub(u Time) Duration { return Duration(t - u) }
 
 // Identifiers. Zero is never a valid identifier.
 type (
-	// Ticket names one command of the engine. The driver assigns the value, and never the same value twice.
+	// Ticket names a command of the engine. The driver assigns the values and never assigns a value twice.
 	Ticket uint64
-	// Corr names one outstanding effect. The machine assigns it, and no two outstanding effects have the same Corr.
+	// Corr names an outstanding effect. The machine assigns the values, and no two outstanding effects have the same
+	// Corr.
 	Corr uint64
-	// Conn is a control-plane connection. The driver assigns it and never uses it twice. A server names its clients by
-	// Conn as well: the value stays the same as long as the connection is provably the same client connection.
+	// Conn is a control-plane connection. The driver assigns the values and never assigns a value twice. A server names
+	// its clients by Conn as well: the value stays the same as long as the connection is provably the same client
+	// connection.
 	Conn uint64
-	// Request is one received message that may be answered by one Reply.
+	// Request is a received message that may be answered by a Reply.
 	Request uint64
-	// Link is an imported peer on the data plane. The driver assigns it and never uses it twice.
+	// Link is an imported peer on the data plane. The driver assigns the values and never assigns a value twice.
 	Link uint64
-	// GrantID names one permission to write or to read pages. The machine assigns it. No two grants in force have equal
-	// low 16 bits, and among the successive ids with the same low 16 bits no two of 2^48 in a row are equal. The ids
-	// have no order, and only the machine can predict the next one (M2).
+	// GrantID names a permission to write or to read pages. The machine assigns the values. No two grants in force have
+	// equal low 16 bits, and among the successive ids with the same low 16 bits no two of 2^48 in a row are equal. The
+	// ids have no order, and only the machine can predict the next id (M2).
 	GrantID uint64
-	// Landing names the end of one push at its target, which is answered by Confirm.
+	// Landing names the end of a push at the target of the push; the machine answers it by a Confirm.
 	Landing uint64
-	// Generation numbers the uses of a page. It is never reused within a pool's memory (M2).
+	// Generation numbers the uses of a page. A generation is never reused within a pool's memory (M2).
 	Generation uint64
 )
 
 // Origin names the network address from which a connection comes: an IPv4 address, or the /64 of an IPv6 address,
-// because one host has as many addresses of a /64 as it likes. It is for quotas and proves nothing: it is the same at
-// every node that the same host connects to. Zero means that the driver does not know the address.
+// because a host can use any number of addresses of a /64. An Origin is for quotas and proves nothing, because the
+// value is the same at every node to which the same host connects. Zero means that the driver does not know the
+// address.
 type Origin uint64
 
 // PoolID is the position of a pool in the machine's configuration.
 type PoolID uint16
 
-// Incarnation is a name of one run of a rank's process, as one peer knows it. The rank derives one name for each peer
-// from a secret of its own, and only that peer receives it: 4 bytes are the same for all peers, so that people find the
-// incarnation in logs, and 12 bytes are a secret between the two ranks. The zero value means "unknown" (a peer without
-// our extensions).
+// Incarnation is the name of one run of a rank's process, as one peer knows the run. The rank derives a name for each
+// peer from a secret of its own, and only that peer receives the name. The first 4 bytes are the same for all peers, so
+// that people find the incarnation in logs; the other 12 bytes are a secret between the two ranks. The zero value means
+// "unknown": the peer does not have our extensions.
 type Incarnation [16]byte
 
-// BufferID is the wire identity (a UUID) of one registered pool of one incarnation.
+// BufferID is the wire identity (a UUID) of a registered pool of one incarnation.
 type BufferID [16]byte
 
-// Page names one generation of one page of a local pool.
+// Page names a generation of a page of a local pool.
 type Page struct {
 	Pool       PoolID
 	Index      uint32
@@ -98,30 +101,30 @@ type Page struct {
 	Generation Generation
 }
 
-// RemotePage names one generation of one page of a peer's registered buffer.
+// RemotePage names a generation of a page of a peer's registered buffer.
 type RemotePage struct {
 	Buffer     BufferID
 	Index      uint32
 	Generation Generation // zero where the peer did not state a generation (no extensions)
 }
 
-// Pair is one page to move: Local.Length bytes from Local to Remote, or in the other direction for a read.
+// Pair is a page to transfer: Local.Length bytes from Local to Remote, or from Remote to Local for a read.
 type Pair struct {
 	Local  Page
 	Remote RemotePage
 }
 
-// CopyPair is one page to copy within a node. Both pages have the same Length, which is the number of bytes to copy.
+// CopyPair is a page to copy within a node. Both pages have the same Length, which is the number of bytes to copy.
 type CopyPair struct{ From, To Page }
 
-// Buffer describes a peer's registered pool, as learned from an Import or a handshake.
+// Buffer describes a peer's registered pool, as an Import or a handshake reported it.
 type Buffer struct {
 	ID        BufferID
 	Pages     uint32
 	PageBytes uint64
 }
 
-// Addr is the address on which a peer listens. Host and port are compared as a pair; they are joined only on the wire.
+// Addr is the address on which a peer listens. Host and port are compared as a pair and joined only on the wire.
 type Addr struct {
 	Host string
 	Port uint16

@@ -7,25 +7,26 @@ import (
 	"unicode/utf8"
 )
 
-// A Why explains what the code of an outcome leaves open: which peer was involved, how far the operation was, what both
-// ends have configured, and what the peer says about it. A machine makes a Why only where something failed, and nothing
-// changes it afterwards, so a driver may keep it. A Why is for people: no machine ever reads one to decide anything.
+// A Why explains what the code of an outcome leaves open: which peer was involved, which stage the operation had
+// reached, what both ends have configured, and what the peer reports. A machine creates a Why only for a failure, and
+// never changes it afterwards, so a driver may keep a Why. A Why is for people: no machine reads a Why to decide
+// anything.
 //
-// A Why contains no secret: of an incarnation's name at most the first 4 bytes leave a node in a Why, and no grant and
+// A Why contains no secret: at most the first 4 bytes of an incarnation's name leave a node in a Why, and no grant and
 // no token.
 type Why struct {
-	Addr   Addr        // where the peer listens; empty where the peer called us, or where there is no peer
-	Name   string      // what a peer that called us calls itself: a claim, and no proof of identity
-	Peer   Incarnation // the peer's incarnation, where that is known
-	Stage  Stage       // how far the operation was
-	Field  string      // the field that does not fit, under its name in the configuration or the message
+	Addr   Addr        // where the peer listens; empty if the peer called this rank, or if there is no peer
+	Name   string      // the name that a calling peer gives itself: a claim, not a proof of identity
+	Peer   Incarnation // the peer's incarnation, if known
+	Stage  Stage       // the stage that the operation had reached
+	Field  string      // the field that does not match, by its name in the configuration or the message
 	Ours   string      // the value at this rank, or the value that would have been accepted
 	Theirs string      // the value at the peer, or the value that was given
-	Said   string      // the peer's own text, sanitized by Words
-	Remedy string      // what helps, where RemedyOf the code would not say it
+	Said   string      // the peer's own text, sanitized
+	Remedy string      // what helps, if RemedyOf the code does not state it
 }
 
-// Stage is how far a command or a peer's request was.
+// Stage is the point that a command or a peer's request had reached.
 type Stage uint8
 
 // The stages.
@@ -64,7 +65,7 @@ func (s Stage) String() string {
 	return "invalid"
 }
 
-// remedies say what helps where nothing more than the code is known. They are those of docs/errors.md, in short.
+// remedies state what helps if only the code is known. docs/errors.md has them in full.
 //
 //kvferry:table
 var remedies = [CodeCount]string{
@@ -93,8 +94,7 @@ var remedies = [CodeCount]string{
 	NotSent:      "compute it; make both engines name chunks alike: the model, its revision, dtype, chunk size and hash",
 }
 
-// RemedyOf returns what helps where nothing more than the code is known, or an empty text where nothing needs to be
-// done.
+// RemedyOf returns what helps if only the code is known, or an empty text if nothing needs to be done.
 func RemedyOf(c Code) string {
 	if int(c) < len(remedies) {
 		return remedies[c]
@@ -102,8 +102,8 @@ func RemedyOf(c Code) string {
 	return ""
 }
 
-// Who returns a short name of the peer: the address on which the peer listens, else the name that the peer gives
-// itself, else the start of its incarnation. It returns an empty text if the Why names no peer.
+// Who returns a short name of the peer: the address on which the peer listens, or else the name that the peer gives
+// itself, or else the start of the peer's incarnation. The result is empty if the Why names no peer.
 func (w *Why) Who() string {
 	switch {
 	case w.Addr.Host != "":
@@ -138,8 +138,8 @@ func (w *Why) Facts() string {
 }
 
 // Reason returns the text that is sent to a peer: the field with both values, and the Remedy of this Why. The remedy
-// that follows from the code alone is left out, because the peer knows it. The text has at most WordsMax bytes, and is
-// empty where the code says everything.
+// that follows from the code alone is left out, because the peer knows that remedy. The text has at most WordsMax
+// bytes, and is empty if the code alone explains the failure.
 func (w *Why) Reason() []byte {
 	text := []byte(join(w.values(" here", " there"), "; ", w.Remedy))
 	if plain(text) {
@@ -148,8 +148,8 @@ func (w *Why) Reason() []byte {
 	return []byte(Words(text))
 }
 
-// values returns the field and its values. Where no peer was involved, here and there are empty, and the text names
-// only what was given and what is wanted.
+// values returns the field and the two values. If no peer was involved, here and there are empty, and the text names
+// only the given value and the expected value.
 func (w *Why) values(here, there string) string {
 	switch {
 	case w.Ours == "" && w.Theirs == "":
@@ -164,7 +164,7 @@ func (w *Why) values(here, there string) string {
 	return join(w.Field, " is ", w.Ours+here+", "+w.Theirs+there)
 }
 
-// Text returns one line: the peer, the Facts and the remedy. Where the Why has no Remedy, the remedy of the code is
+// Text returns a line with the peer, the Facts and the remedy. If the Why has no Remedy, the remedy of the code is
 // used.
 func (w *Why) Text(c Code) string {
 	remedy := w.Remedy
@@ -195,7 +195,7 @@ func (a Addr) String() string {
 const WordsMax = 240
 
 // Words returns a peer's text about itself or about a failure in a form that is safe to show: one line of printable
-// characters, at most WordsMax bytes. The text is for people only: no decision depends on it.
+// characters, at most WordsMax bytes. The text is for people only: no decision depends on the text.
 func Words(b []byte) string {
 	if plain(b) {
 		return string(b)
@@ -216,8 +216,8 @@ func Words(b []byte) string {
 	return s.String()
 }
 
-// plain reports whether Words would return the text unchanged because the text is short and consists of printable
-// ASCII, as nearly all texts do.
+// plain reports whether a text is short and consists of printable ASCII, as nearly all texts do. Such a text needs no
+// sanitizing.
 func plain(b []byte) bool {
 	if len(b) > WordsMax {
 		return false

@@ -12,9 +12,9 @@ import (
 	"github.com/kvferry/kvferry/protocol/foreign"
 )
 
-// One target for each decoder of a message. What it accepts means the same after being encoded again, by us and by
-// other encoders, and msgpack/v5 reads the same fields from it; what it refuses is named by an error that points into the
-// bytes.
+// The targets of the decoders, one for each message. An accepted message has the same meaning after it was encoded
+// again, by us or by another encoder, and msgpack/v5 reads the same fields from it. The error for a refused message
+// points into the bytes.
 var (
 	AllocRequest        = decoder("AllocRequest", protocol.TagAllocRequest)
 	AllocResponse       = decoder("AllocResponse", protocol.TagAscendAllocResponse, protocol.TagAllocResponse)
@@ -36,15 +36,15 @@ var (
 	CacheQueryResponse  = decoder("CacheQueryResponse", protocol.TagCacheQueryResponse)
 )
 
-// PeekTag holds the scan for a message's tag against the decoders: what one of them accepts, the scan accepts, as
-// that message; and protocol.Describe agrees with both.
+// PeekTag compares the scan for a message's tag with the decoders: the scan accepts every message that a decoder
+// accepts, and returns its tag; protocol.Describe agrees with both.
 var PeekTag = stateless("PeekTag", checkPeekTag, peekTagSeeds)
 
-// Memory holds every decoder against its bound: what it allocates is a small multiple of its input. It counts what
-// the whole process allocates, so nothing else may be at work beside it.
+// Memory checks the memory of every decoder: a decoder allocates at most a small multiple of the input. The target
+// counts the allocations of the whole process, so nothing else may run at the same time.
 var Memory = stateless("Memory", checkMemory, memorySeeds)
 
-// decoder is the target of the decoder of the messages with the given tags, which is one.
+// decoder returns the target of the decoder that reads the messages with the given tags.
 func decoder(name string, tags ...protocol.Tag) Target {
 	return Target{name: name, tags: tags, begin: func() Check {
 		used := protocol.NewMessage(tags[0])
@@ -89,10 +89,10 @@ func checkDecoder(b []byte, used protocol.Message, tags []protocol.Tag) error {
 	return checkForeign(b, m, again)
 }
 
-// isJSON says whether the input is meant as JSON, which decoders of a controller's messages read.
+// isJSON reports whether the input is meant as JSON, which the decoders of a controller's messages read.
 func isJSON(b []byte) bool { return len(b) > 0 && b[0] == '{' }
 
-// peek is the scan for the tag that belongs to the input.
+// peek returns the tag of the input, by the scan that fits the input.
 func peek(b []byte) (protocol.Tag, error) {
 	if isJSON(b) {
 		return protocol.PeekControllerTag(b, nil)
@@ -100,8 +100,9 @@ func peek(b []byte) (protocol.Tag, error) {
 	return protocol.PeekTag(b, nil)
 }
 
-// checkForeign writes what was accepted as other encoders may, in forms that follow from it. Fields that nobody
-// declares are not added: there may be as many as are allowed already.
+// checkForeign encodes an accepted message as another encoder may, in forms that are drawn from a hash of the message,
+// and checks that it is decoded to the same values. Unknown fields are not added, because the message may have reached
+// the limit on fields already.
 func checkForeign(b []byte, m, into protocol.Message) error {
 	sum := fnv.New64a()
 	_, _ = sum.Write(b) // It returns no error.
@@ -121,7 +122,7 @@ func checkForeign(b []byte, m, into protocol.Message) error {
 	return nil
 }
 
-// choices are drawn from a seed.
+// choices returns draws that depend on a seed only.
 func choices(seed uint64) foreign.Draw {
 	return func(n int) int {
 		seed = seed*6364136223846793005 + 1442695040888963407
@@ -158,7 +159,7 @@ func checkPeekTag(b []byte) error {
 	return nil
 }
 
-// A list of empty keys sets the bound: a byte each on the wire, a slice header in memory.
+// The worst case is a list of empty keys: a byte each on the wire, a slice header each in memory.
 func checkMemory(b []byte) error {
 	const multiple, fixed = 64, 64 << 10 // The fuzzer's own goroutines allocate as well.
 	all := nixls()
@@ -188,5 +189,5 @@ func wantDecodeError(b []byte, err error) error {
 	return nil
 }
 
-// text renders every field; nil and empty lists mean the same.
+// text returns every field as text; nil and empty lists give the same text.
 func text(m protocol.Message) string { return fmt.Sprintf("%T%+v", m, m) }

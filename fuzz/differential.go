@@ -12,31 +12,31 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// What a decoder of ours accepts, msgpack/v5 reads as the same fields. Which fields there are follows from the wire tags
-// of the message's struct, so a new field is compared without a line here. The library sees nothing but accepted bytes:
-// on hostile ones it can exhaust memory and stack.
+// The comparison with msgpack/v5, which must read the same fields from every message that a decoder of ours accepts. The
+// list of fields follows from the wire tags of the message's struct, so a new field is compared without a change here.
+// The library sees only accepted bytes: hostile bytes can make it exhaust memory and stack.
 
-// A comparedField is a field of a message, and the type by which the library reads it: wide enough that the library
-// cannot wrap a number, and a pointer where absence differs from zero.
+// A comparedField is a field of a message, and the type by which the library reads the field: wide enough that the
+// library cannot wrap a number, and a pointer where absence differs from zero.
 type comparedField struct {
 	wire    string
 	path    [][]int // of the Go fields; several make one array on the wire
-	flag    []int   // the bool without which the field is absent, or nil
+	flag    []int   // the bool that is false if the field is absent, or nil
 	byFlag  bool    // the field's presence sets the flag
 	options []string
 	library reflect.Type
 }
 
-// A comparison reads messages of one tag with the library.
+// A comparison reads messages of a tag with the library.
 type comparison struct {
 	fields []comparedField
 	reads  reflect.Type // a struct with a field for the tag and for each of fields
 }
 
-// comparisons holds what compare has found out about tags.
+// comparisons holds the comparison of each tag, once it was computed.
 var comparisons sync.Map // of protocol.Tag: *comparison
 
-// compare holds a message that a decoder has accepted against what the library reads from the same bytes.
+// compareWithLibrary compares a message that a decoder has accepted with what the library reads from the same bytes.
 func compare(b []byte, tag protocol.Tag, m protocol.Message) error {
 	v := reflect.ValueOf(m).Elem()
 	known, ok := comparisons.Load(tag)
@@ -54,7 +54,8 @@ func compare(b []byte, tag protocol.Tag, m protocol.Message) error {
 	return c.compare(v, library.Elem(), 1)
 }
 
-// undeclared are the fields of a Go type that messages with a tag do not have: whatever stands there is skipped.
+// undeclared lists fields of a Go type that messages with a tag do not have: the decoder skips any value of such a
+// field.
 var undeclared = map[protocol.Tag][]string{protocol.TagAllocResponse: {"remote_buffer_uuids", "alloc_failed"}}
 
 func newComparison(tag protocol.Tag, of reflect.Type) *comparison {
@@ -66,7 +67,7 @@ func newComparison(tag protocol.Tag, of reflect.Type) *comparison {
 	return c
 }
 
-// structOf makes the struct that the library fills in.
+// structOf returns the struct type that the library fills in.
 func (c *comparison) structOf(fields ...reflect.StructField) reflect.Type {
 	for i, f := range c.fields {
 		fields = append(fields, reflect.StructField{
@@ -76,7 +77,7 @@ func (c *comparison) structOf(fields ...reflect.StructField) reflect.Type {
 	return reflect.StructOf(fields)
 }
 
-// flatten adds the fields of a struct, whose flag is the bool that decides whether they are there.
+// flatten adds the fields of a struct. flag is the bool that says whether these fields are present.
 func (c *comparison) flatten(of reflect.Type, path, flag []int, byFlag bool) {
 	for i := range of.NumField() {
 		f := of.Field(i)
@@ -97,7 +98,7 @@ func (c *comparison) flatten(of reflect.Type, path, flag []int, byFlag bool) {
 			has, _ := of.FieldByName("HasExt")
 			first := len(c.fields)
 			c.flatten(f.Type, at, has.Index, false)
-			c.fields[first].byFlag = true // It announces the extension.
+			c.fields[first].byFlag = true // The first field announces the extension.
 		case slices.Contains(options, "inline"):
 			c.flatten(f.Type, at, flag, byFlag)
 		case len(names) > 1:
@@ -106,7 +107,7 @@ func (c *comparison) flatten(of reflect.Type, path, flag []int, byFlag bool) {
 			}
 		default:
 			last := len(c.fields) - 1
-			if last >= 0 && c.fields[last].wire == wires { // One more element of the array.
+			if last >= 0 && c.fields[last].wire == wires { // A further element of the array.
 				c.fields[last].path = append(c.fields[last].path, at)
 				c.fields[last].library = reflect.TypeFor[[]uint64]()
 				continue
@@ -116,7 +117,8 @@ func (c *comparison) flatten(of reflect.Type, path, flag []int, byFlag bool) {
 	}
 }
 
-// wide are the types by which the library reads ours; what is in none of them it reads as any.
+// wide maps our types to the types by which the library reads values. The library reads a value of any other type as
+// any.
 var wide = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[bool]():                  reflect.TypeFor[*bool](),
 	reflect.TypeFor[uint16]():                reflect.TypeFor[*uint64](),
@@ -164,7 +166,7 @@ func (c *comparison) add(f comparedField, goType reflect.Type) {
 // tagged reports whether a struct is a map on the wire.
 func tagged(t reflect.Type) bool { return t.NumField() > 0 && t.Field(0).Tag.Get("wire") != "" }
 
-// compare compares the fields of ours with those of the library's struct from the one at first on.
+// compareFields compares the fields of ours with the fields of the library's struct, which begin at index first.
 func (c *comparison) compare(ours, library reflect.Value, first int) error {
 	for i, f := range c.fields {
 		theirs := library.Field(first + i)
@@ -173,7 +175,7 @@ func (c *comparison) compare(ours, library reflect.Value, first int) error {
 			if f.byFlag && !absent && !slices.Contains(f.options, "as=successor") {
 				return fmt.Errorf("%s is there for the library alone", f.wire)
 			}
-			continue // Without its flag, what stands there is dropped.
+			continue // Without its flag, the decoder drops the field.
 		}
 		var got, want string
 		switch value := ours.FieldByIndex(f.path[0]); {
@@ -213,7 +215,7 @@ func compareMap(ours, library reflect.Value) error {
 	return inner.compare(ours, library, 0)
 }
 
-// printed is a value of ours as text.
+// printed returns a value of ours as text.
 func printed(v reflect.Value, options []string) string {
 	switch x := v.Interface().(type) {
 	case []byte:
@@ -234,7 +236,7 @@ func printed(v reflect.Value, options []string) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// asPrinted is what the library read as printed writes a value of ours.
+// asPrinted returns the value that the library read as text, in the form of the text of a value of ours.
 func asPrinted(ours, library reflect.Value, options []string) string {
 	if library.IsZero() {
 		for _, option := range options {
@@ -254,7 +256,7 @@ func asPrinted(ours, library reflect.Value, options []string) string {
 		return fmt.Sprintf("%q", library.Interface())
 	case protocol.UUID, []protocol.UUID:
 		return strings.ToLower(fmt.Sprint(library.Interface()))
-	case protocol.Dtype: // The old names are read as well.
+	case protocol.Dtype: // The decoder also reads the old names.
 		switch name := library.String(); name {
 		case "fp8":
 			return "uint8"
@@ -265,7 +267,7 @@ func asPrinted(ours, library reflect.Value, options []string) string {
 	return fmt.Sprint(library.Interface())
 }
 
-// seconds widens what the library read as the number that it is.
+// seconds converts a number of any type that the library read.
 func seconds(v any) float64 {
 	switch x := reflect.ValueOf(v); {
 	case x.CanFloat():

@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// One target for the decoders of each exchange between peers, between a worker and its controller, and between an
-// engine and its agent: every one of them sees every input, and holds what one alone holds.
+// The targets of the decoders of each exchange between peers, between a worker and the controller, and between an
+// engine and the agent: every decoder sees every input, and is checked as in the target of a single decoder.
 var (
 	AgentAttach = family("AgentAttach", protocol.TagAttachRequest, protocol.TagAttachResponse)
 	AgentCall   = family("AgentCall", protocol.TagEngineCall, protocol.TagEngineAnswer, protocol.TagEngineShow,
@@ -36,11 +36,11 @@ var (
 	ControllerControl = decoder("ControllerControl", controls()...)
 )
 
-// ControllerJSON holds every decoder of a message that may be JSON against another reader of JSON: what is accepted is
-// JSON, and says the same there.
+// ControllerJSON compares every decoder of a message that may be JSON with another reader of JSON: an accepted input is
+// JSON, and has the same values for the other reader.
 var ControllerJSON = stateless("ControllerJSON", checkJSON, controllerJSONSeeds)
 
-// controls are the requests to workers, which one decoder reads.
+// controls returns the tags of the requests to workers, which share a decoder.
 func controls() (tags []protocol.Tag) {
 	for tag := protocol.TagClearWorkerMsg; tag <= protocol.TagCheckFinishWorkerMsg; tag++ {
 		tags = append(tags, tag)
@@ -48,7 +48,7 @@ func controls() (tags []protocol.Tag) {
 	return tags
 }
 
-// family is the target of the decoders of the messages with the given tags.
+// family returns the target of the decoders of the messages with the given tags.
 func family(name string, tags ...protocol.Tag) Target {
 	return Target{name: name, tags: tags, begin: func() Check {
 		used := make([]protocol.Message, len(tags))
@@ -58,7 +58,7 @@ func family(name string, tags ...protocol.Tag) Target {
 		return func(b []byte) error {
 			for i, tag := range tags {
 				if !protocol.MayBe(b, tag, nil) && i > 0 {
-					continue // The decoder of the first refuses it for all.
+					continue // The first decoder stands for all decoders that refuse the input.
 				}
 				if err := checkDecoder(b, used[i], []protocol.Tag{tag}); err != nil {
 					return err
@@ -93,8 +93,8 @@ func checkJSON(b []byte) error {
 	return nil
 }
 
-// sameInJSON says whether JSON has each field of a message as the message does. Where it has none, the message may have
-// the default.
+// sameInJSON checks that each field of a message has the same value in the JSON. A field that is absent in the JSON may
+// have the default value in the message.
 func sameInJSON(text, payload []byte) error {
 	var theirs, ours map[string]any
 	d := json.NewDecoder(strings.NewReader(string(text)))
@@ -107,14 +107,15 @@ func sameInJSON(text, payload []byte) error {
 	}
 	for name, value := range ours {
 		given, ok := theirs[name]
-		if ok && name != "layout_info" && name != "kvf_inc" && !covers(given, value) { // Misses are left out of the one.
+		if ok && name != "layout_info" && name != "kvf_inc" && !covers(given, value) { // Our decoder drops misses.
 			return fmt.Errorf("%s: %v, and to another reader %v", name, value, given)
 		}
 	}
 	return nil
 }
 
-// covers says whether what another reader of JSON read is a value of ours, or more: maps have fields that we skip.
+// covers reports whether the value that another reader of JSON read is a value of ours, or contains it: maps may have
+// additional fields, which we skip.
 func covers(theirs, ours any) bool {
 	switch v := ours.(type) {
 	case map[string]any:
@@ -137,7 +138,7 @@ func covers(theirs, ours any) bool {
 		}
 		return true
 	case nil:
-		return theirs == nil || theirs == "" || isObject(theirs) // what is empty, and arguments, which are skipped
+		return theirs == nil || theirs == "" || isObject(theirs) // empty values, and arguments, which are skipped
 	case float64:
 		n, ok := theirs.(json.Number)
 		f, _ := n.Float64() // Too large is infinite here as well.

@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// AgentFrames holds what is cut off the bytes of an agent's socket: the frames are those bytes, and no more is whole.
+// AgentFrames checks how the bytes of an agent's socket are split into frames: the frames together are the bytes, and
+// the rest contains no whole frame.
 var AgentFrames = stateless("AgentFrames", checkAgentFrames, texts(
 	"\x02\x00\x00\x00ab\x00\x00\x00\x00", "\x01\x00\x00\x00a\x05\x00\x00\x00bcd", "\x01\x00\x00", "\xff\xff\xff\xffab",
 ))

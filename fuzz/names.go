@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Texts with one meaning each: what is read is written as the same text again.
+// The targets of texts with a single meaning: an accepted text is written as the same text again.
 var (
 	Key = stateless("Key", checkKey, texts(
 		"m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
@@ -48,7 +48,7 @@ func checkKey(b []byte) error {
 	return nil
 }
 
-// A pull id is held against another decoder of hex.
+// checkPullID compares ParsePullID with another decoder of hex.
 func checkPullID(b []byte) error {
 	id, ok := protocol.ParsePullID(b)
 	want, err := hex.DecodeString(string(b))
@@ -61,7 +61,7 @@ func checkPullID(b []byte) error {
 	return nil
 }
 
-// An endpoint may have leading zeros in its port.
+// checkEndpoint does not compare the texts, because an endpoint may have leading zeros in the port.
 func checkEndpoint(b []byte) error {
 	e, err := protocol.ParseEndpoint(string(b))
 	if err != nil {

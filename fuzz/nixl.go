@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Nixl holds the decoders of vLLM's NIXL push connector, which see every input: its messages have no tags.
+// Nixl checks the decoders of vLLM's NIXL push connector. Every decoder sees every input, because the messages have no
+// tags.
 var Nixl = Target{name: "Nixl", derive: nixlSeeds, begin: func() Check {
 	used := nixls()
 	return func(b []byte) error {
@@ -21,7 +22,7 @@ var Nixl = Target{name: "Nixl", derive: nixlSeeds, begin: func() Check {
 	}
 }}
 
-// nixlSeeds are one of each message, and texts that end an engine of vLLM or its listener.
+// nixlSeeds returns a message of each kind, and texts that terminate an engine of vLLM or its listener.
 func nixlSeeds() [][]byte {
 	one := []uint64{4096}
 	meta := (&protocol.NixlMetadata{
@@ -65,7 +66,8 @@ func nixls() []protocol.Message {
 	}
 }
 
-// checkUntagged gives the input to a fresh receiver, to one that has had others, and what the first has to a third.
+// checkUntagged decodes the input into a fresh receiver and into a used receiver, and decodes the encoded message
+// again.
 func checkUntagged(b []byte, m, used, again protocol.Message) error {
 	err := m.Decode(b, nil)
 	if reused := used.Decode(b, nil); (err == nil) != (reused == nil) {

@@ -14,8 +14,9 @@ import (
 	"github.com/kvferry/kvferry/protocol/vectors"
 )
 
-// Seeds returns the inputs that the target begins with: golden vectors of package protocol, the same messages as other
-// encoders write them, inputs that have harmed decoders, and inputs that a fuzzer once found. The caller owns them.
+// Seeds returns the inputs with which the target begins: golden vectors of package protocol, the same messages in the
+// bytes of another encoder, inputs that have harmed decoders, and inputs that a fuzzer once found. The caller owns the
+// inputs.
 func (t Target) Seeds() [][]byte {
 	var seeds [][]byte
 	if t.tags == nil {
@@ -29,21 +30,22 @@ func (t Target) Seeds() [][]byte {
 	return seeds
 }
 
-// findings are inputs that the fuzzer found, by target. Each names the defect that it showed.
+// findings are inputs that the fuzzer found, by target. Each comment describes the defect that the input showed.
 var findings = map[string][]string{
-	// Without kvf_dtype the layout is incomplete. The decoder took the other half of it, which Append could not write.
+	// Without kvf_dtype the layout is incomplete. The decoder accepted the rest of the layout, which Append could not
+	// write.
 	"HixlInitRequest": {"\x8b\xa4type\xafHixlInitRequest\xa8local_id\xad10.0.0.2:9960\xa9engine_id\xae10.0.0.2:50001" +
 		"\xa9kvf_proto\x92\x01\x02\xa7kvf_inc\xd9$6f1c2d3e-4a5b-6c7d-8e9f-001122334455\xa8kvf_caps\x03" +
 		"\xaekvf_page_bytes\xce\x01 \x00\x00\xa7kvf_fmt\x01\xa9kvf_shape\x94\x02$\xcd\x01\x00\xcd\x02\x00" +
 		"\xa9kvf_dt pe\xa8bfloat16\xaakvf_planes\x92\xa3shm\xa3tcp"},
-	// The same in the answer.
+	// The same defect in the reply.
 	"HixlInitResponse": {"\x8b\xa4type\xb0HixlInitResponse\xa9engine_id\xae10.0.0.1:50000\xa9kvf_proto\x92\x01\x01" +
 		"\xa7kvf_inc\xd9$aabbccdd-eeff-4011-8233-445566778899\xa8kvf_caps\x01\xaekvf_page_bytes\xce\x01 \x00\x00" +
 		"\xa7kvf_fmt\x01\xa9kvf_shape\x94\x02$\xcd\x01\x00\xcd\x02\x00\xa9kv\x7f_dtype\xa8bfloat16" +
 		"\xaakvf_planes\x92\xa3shm\xa3tcp\xa9kvf_blobs\x92\xc4\x02\x00\x01\xc4\x00"},
 }
 
-// A variant is a golden vector's message in the bytes of one encoder.
+// A variant is the message of a golden vector in the bytes of an encoder.
 type variant struct {
 	vector string
 	tag    protocol.Tag
@@ -55,13 +57,13 @@ type variant struct {
 type form uint8
 
 const (
-	golden        form = iota // as it stands in the golden vectors
+	golden        form = iota // the bytes of the golden vector
 	otherEncoder              // the same values in other bytes
-	repeatedField             // one field is given twice, which every decoder refuses
+	repeatedField             // a field is given twice, which every decoder refuses
 )
 
-// variants returns the three variants of every golden vector. How an encoder chooses among its forms depends on the
-// vector alone, so a new vector changes no seed of another one.
+// variants returns the three variants of every golden vector. The choices of an encoder depend on the vector alone, so
+// a new vector does not change the seeds of the existing vectors.
 var variants = sync.OnceValue(func() (all []variant) {
 	for _, v := range vectors.All() {
 		tag, err := protocol.PeekTag(v.Payload, nil)
@@ -78,7 +80,7 @@ var variants = sync.OnceValue(func() (all []variant) {
 	return all
 })
 
-// variantsOf returns the bytes of the variants that a condition holds for.
+// variantsOf returns the bytes of the variants for which holds returns true.
 func variantsOf(holds func(v variant) bool) (seeds [][]byte) {
 	for _, v := range variants() {
 		if holds(v) {
@@ -88,17 +90,17 @@ func variantsOf(holds func(v variant) bool) (seeds [][]byte) {
 	return seeds
 }
 
-// peekTagSeeds are all that there are, because the scan reads every message.
+// peekTagSeeds returns all variants, because the scan reads every message.
 func peekTagSeeds() [][]byte {
 	return append(attacks(), variantsOf(func(variant) bool { return true })...)
 }
 
-// memorySeeds leaves out the variants of other encoders: each input is decoded as every message there is.
+// memorySeeds leaves out the variants of the other encoder, because each input is decoded as every message.
 func memorySeeds() [][]byte {
 	return append(attacks(), variantsOf(func(v variant) bool { return v.form == golden })...)
 }
 
-// texts derives seeds that are written down as they are.
+// texts returns a function that returns the given texts as seeds.
 func texts(texts ...string) func() [][]byte {
 	return func() [][]byte {
 		seeds := make([][]byte, len(texts))
@@ -109,7 +111,7 @@ func texts(texts ...string) func() [][]byte {
 	}
 }
 
-// attacks are payloads that have harmed decoders, each in an unknown field of a ProxyNotif or alone.
+// attacks returns payloads that have harmed decoders, alone or in an unknown field of a ProxyNotif.
 func attacks() [][]byte {
 	notif := (&protocol.ProxyNotif{RequestID: []byte("17")}).Append(nil)
 	extended := func(value string) []byte {
@@ -134,8 +136,8 @@ func attacks() [][]byte {
 	}
 }
 
-// controllerJSONSeeds are the vectors that may be JSON, as another writer has them, and texts that have harmed readers
-// of JSON.
+// controllerJSONSeeds returns the vectors that may be JSON, as JSON of another writer, and texts that have harmed
+// readers of JSON.
 func controllerJSONSeeds() [][]byte {
 	seeds := texts(
 		`{`, `{}`, `{"type":"ErrorMsg","error":"x"}}`, `{"type":"ErrorMsg","error":"\ud83d"}`,
@@ -154,7 +156,7 @@ func controllerJSONSeeds() [][]byte {
 	return seeds
 }
 
-// inJSON writes a message as the JSON of another writer.
+// inJSON returns a message as JSON of another writer.
 func inJSON(v variant) []byte {
 	var fields map[string]any
 	err := msgpack.Unmarshal(v.bytes, &fields)

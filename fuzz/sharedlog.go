@@ -8,11 +8,11 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// SharedLog holds what directories read of the log that they share: bytes as they stand, and as the frames of an entry
-// and of an answer whose sums are right.
+// SharedLog checks the decoders of the log that directories share. The input is decoded as it is, and as the content of
+// an entry and of a reply with correct checksums.
 var SharedLog = stateless("SharedLog", checkSharedLog, sharedLogSeeds)
 
-// sharedLogSeeds are one of each form, and frames, of which the last claims more bytes than there are.
+// sharedLogSeeds returns a message of each form, and frames, of which the last states more bytes than there are.
 func sharedLogSeeds() [][]byte {
 	subject := sharedlog.Subject{By: 7, Rank: 1, Instance: []byte("a")}
 	frames := sharedlog.AppendFrame(sharedlog.AppendFrame(nil, sharedlog.Message, []byte("hello")), sharedlog.Want,

@@ -7,26 +7,26 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Target is one reader of bytes from outside, and what must hold of it whatever the bytes are.
-// Use it under a native fuzz function, or give it bytes from any other fuzzer.
+// A Target is a function that reads bytes from outside, with the check of what must hold for any bytes. Use a Target in
+// a native fuzz function, or pass inputs from another fuzzer to a Check of the Target.
 type Target struct {
 	name   string
 	begin  func() Check
-	tags   []protocol.Tag  // of the messages that it reads, if that is all that it reads
-	derive func() [][]byte // its seeds, where they do not follow from tags
+	tags   []protocol.Tag  // of the messages that the target reads, if the target reads nothing else
+	derive func() [][]byte // returns the seeds, if the seeds do not follow from tags
 }
 
-// A Check is given one input and says what it breaks, or nil. It keeps a receiver from input to
-// input, as a node does, and so belongs to one goroutine. A panic of the code under test is not caught.
+// A Check decodes an input and returns an error if a property does not hold. It keeps a receiver between inputs, as a
+// node does, and therefore belongs to a single goroutine. A Check does not recover from a panic of the code under test.
 type Check func(b []byte) error
 
-// Name is the target's name. Our own fuzz function has it with Fuzz before it.
+// Name returns the target's name. The name of our fuzz function for the target is Fuzz and this name.
 func (t Target) Name() string { return t.name }
 
-// Begin gives a new Check.
+// Begin returns a new Check.
 func (t Target) Begin() Check { return t.begin() }
 
-// Fuzz adds the seeds and runs the target. It is the body of a native fuzz function:
+// Fuzz adds the seeds and runs the target. Call Fuzz as the body of a native fuzz function:
 //
 //	func FuzzAllocRequest(f *testing.F) { fuzz.AllocRequest.Fuzz(f) }
 func (t Target) Fuzz(f *testing.F) {
@@ -42,7 +42,7 @@ func (t Target) Fuzz(f *testing.F) {
 	})
 }
 
-// Targets is all of them, by name.
+// Targets returns all targets, by name.
 func Targets() []Target { return slices.Clone(all) }
 
 var all = []Target{
@@ -54,7 +54,7 @@ var all = []Target{
 	RenewRequest, RenewResponse, SharedLog,
 }
 
-// stateless makes a target of a check that keeps nothing, and of the function that derives its seeds.
+// stateless returns the target of a check that keeps nothing between inputs. derive returns the seeds.
 func stateless(name string, check Check, derive func() [][]byte) Target {
 	return Target{name: name, derive: derive, begin: func() Check { return check }}
 }

@@ -1,18 +1,18 @@
-// Package identity derives the names and tokens by which the ranks know each other. One incarnation of a rank makes
-// them for each of its peers separately, from a key that only this incarnation has.
+// Package identity derives the names and tokens by which ranks authenticate to each other. An incarnation of a rank
+// derives names for each peer separately, from a key that only this incarnation has.
 //
-// No two peers of a rank know it by the same name. The rank's name for use with a peer is derived from the rank's key
-// and from the identity of that peer, and is sent to that peer only; every message names both ends. A sender that names
-// both ends correctly is therefore one of the two ranks: a name that a peer knows, or that appears in a log, is useless
-// at every further rank, and is useless at the same rank in the name of another peer (M2). On a data plane, a peer
-// proves besides that the handshake gave it the plane's token, without revealing the token.
+// No two peers of a rank know the rank by the same name. The rank's name for use with a peer is derived from the rank's
+// key and from the identity of that peer, and is sent to that peer only; every message names both ends. A sender that
+// names both ends correctly is therefore one of the two ranks: a name that a peer knows, or that appears in a log, is
+// useless at every further rank, and is useless at the same rank in the name of another peer (M2). On a data plane, a
+// peer proves besides that the handshake gave the peer the plane's token, without revealing the token.
 //
-// Example: rank A connects to rank B and introduces itself by a.To(B's address). B answers with b.For(that name). From
-// then on each message from A to B has these two names, and B gives A's link the token b.Token(plane, A's name, B's
-// name).
+// Example: rank A connects to rank B and introduces itself by the name that A derives from B's address. B answers with
+// the name that B derives from A's name. From then on each message from A to B has these two names, and B gives A's
+// link the token that B derives from the plane and the two names.
 //
-// This is not encryption. A process that can read the messages between two ranks has their names, and can speak as
-// either rank.
+// The names are not encryption. A process that can read the messages between two ranks has their names, and can speak
+// as either rank.
 package identity
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Key is the secret of one incarnation of a rank: 32 random bytes that never leave the rank.
+// A Key is the secret of an incarnation of a rank: 32 random bytes that never leave the rank.
 type Key [32]byte
 
 // KeyOf returns the key that belongs to a seed, for simulators and tests. The seed must be kept as secret as the key.
@@ -33,17 +33,18 @@ func KeyOf(seed uint64) Key {
 	return sha256.Sum256(append([]byte("kvferry key of a seed"), b[:]...))
 }
 
-// A Token is the secret by which one peer and one data plane authenticate to each other.
+// A Token is the secret by which a peer and a data plane authenticate to each other.
 type Token [16]byte
 
-// Life returns the public identity of the incarnation. This identity is the same for all observers, and no peer accepts
-// it as a name.
+// Life returns the public identity of the incarnation, which is the same for all observers. No peer accepts the public
+// identity as a name.
 func (k Key) Life() effects.Incarnation { return k.mac("life") }
 
 // Buffer returns the wire identity of the incarnation's pool.
 func (k Key) Buffer() [16]byte { return k.mac("buffer") }
 
-// Device returns the wire identity of the incarnation's second pool, where it has one for the chunks that peers share.
+// Device returns the wire identity of the incarnation's second pool, if there is a second pool for the chunks that
+// peers share.
 func (k Key) Device() [16]byte { return k.mac("device buffer") }
 
 // Words returns the i-th pair of secret numbers for a machine.
@@ -52,7 +53,7 @@ func (k Key) Words(i uint8) (uint64, uint64) {
 	return binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
 }
 
-// To returns the local rank's name for a peer that it connects to, derived from the peer's address.
+// To returns the local rank's name for a peer to which the rank connects, derived from the peer's address.
 func (k Key) To(host string, init, alloc uint16) effects.Incarnation {
 	var ports [4]byte
 	binary.LittleEndian.PutUint16(ports[:], init)
@@ -60,7 +61,7 @@ func (k Key) To(host string, init, alloc uint16) effects.Incarnation {
 	return k.name(k.mac("to", []byte(host), ports[:]))
 }
 
-// For returns the local rank's name for a peer that connected to it, derived from the peer's own name.
+// For returns the local rank's name for a peer that has connected to the rank, derived from the peer's own name.
 func (k Key) For(peer effects.Incarnation) effects.Incarnation { return k.name(k.mac("for", peer[:])) }
 
 // shown is the number of bytes at the start of a name that are public and identify the incarnation.
@@ -74,7 +75,7 @@ func (k Key) name(secret [16]byte) effects.Incarnation {
 	return secret
 }
 
-// OneLife reports whether two names have the same public beginning, which says that they belong to one incarnation. The
+// OneLife reports whether two names have the same public beginning, as the names of one incarnation have. The
 // comparison proves nothing, because a peer can copy the beginning.
 func OneLife(a, b effects.Incarnation) bool { return [shown]byte(a[:shown]) == [shown]byte(b[:shown]) }
 
@@ -85,17 +86,17 @@ func (k Key) Token(plane string, peer, us effects.Incarnation) Token {
 }
 
 // Prove returns a value that shows to another holder of the token that the sender has the token and sent these parts.
-// The text what separates the kinds of messages.
+// The text kind separates the kinds of messages.
 func (t Token) Prove(what string, parts ...[]byte) [16]byte { return mac(t[:], what, parts) }
 
-// Same compares two secrets in constant time, so that the duration reveals nothing about them.
+// Same compares two secrets in constant time, so that the duration reveals nothing about the secrets.
 func Same(a, b [16]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
 func (k Key) mac(what string, parts ...[]byte) [16]byte { return mac(k[:], what, parts) }
 
-// mac is HMAC-SHA256, truncated to 16 bytes, over parts that are each preceded by their length, so that no two lists of
-// parts have the same encoding. The code is written out because a step computes several values: with parts as short as
-// they always are, mac allocates nothing.
+// computeMAC returns HMAC-SHA256, truncated to 16 bytes, over parts that are each preceded by the length of the part,
+// so that no two lists of parts have the same encoding. The code is written out because a step computes several values:
+// with parts as short as they always are, computing a value allocates nothing.
 func mac(key []byte, what string, parts [][]byte) [16]byte {
 	if len(key) > sha256.BlockSize {
 		panic("BUG: a key longer than a block")

@@ -8,7 +8,7 @@ import (
 // A CallOp is the operation of a call, named as in package runtime.
 type CallOp uint8
 
-// The operations. docs/protocol-agent.md has the fields that each one takes.
+// The operations. docs/protocol-agent.md lists the fields that each operation takes.
 const (
 	CallUnknown CallOp = iota // an operation that this version does not know
 	CallStats
@@ -83,17 +83,17 @@ func CallOpOf(name []byte) CallOp {
 	return CallUnknown
 }
 
-// An EngineCall requests an operation: engine to agent, answered by one EngineAnswer, and if memory is given back later
-// than that, by one EngineReturned. Each operation takes its own fields (callTakes); the agent refuses a call with
-// others.
+// An EngineCall requests an operation: engine to agent, answered by an EngineAnswer, and by an EngineReturned as well
+// if memory is given back later than the answer. Each operation takes its own fields (callTakes); the agent refuses a
+// call with other fields.
 //
 //wire:message name=KvfCall given
 type EngineCall struct {
 	ID   uint64   `wire:"id"`            // above the numbers of all earlier calls of the session
 	Done []uint64 `wire:"done,omitzero"` // calls that are complete for the engine
 	Op   []byte   `wire:"op"`            // see CallOpOf
-	// Target is the number of the call whose result the operation is about: pages, or shared chunks; or it is the number
-	// of a put, or of any call.
+	// Target is the number of the call whose result the operation is about: pages, or shared chunks. For some operations
+	// Target is the number of a put, or of any call.
 	Target  uint64 `wire:"target,omitzero"`
 	Prefill uint64 `wire:"prefill,omitzero"` // number of the call that began the prefill
 
@@ -115,7 +115,8 @@ type EngineCall struct {
 	Skip    uint32 `wire:"skip,omitzero"`
 	Last    bool   `wire:"last,omitzero"`
 	Layered bool   `wire:"layered,omitzero"`
-	// PatienceNS is the deadline budget, in nanoseconds, below 2^63. 0 is the node's own; for a get, 0 is no time at all.
+	// PatienceNS is the deadline budget, in nanoseconds, below 2^63. 0 is the node's default; for a get, 0 is no time at
+	// all.
 	PatienceNS uint64 `wire:"patience_ns,omitzero,as=instant"`
 	LayerNS    uint64 `wire:"layer_ns,omitzero,as=instant"` // below 2^63
 
@@ -125,11 +126,11 @@ type EngineCall struct {
 	Producers [][]byte   `wire:"producers,omitzero"`         // each as host:init_port:port
 	Groups    []uint64   `wire:"groups,omitzero,len=blocks"` // the group of each list of blocks
 	Firsts    []uint64   `wire:"firsts,omitzero,len=blocks"` // the first position of each list, in kernel blocks
-	Ends      []uint64   `wire:"ends,omitzero,len=blocks"`   // the position after the last one
+	Ends      []uint64   `wire:"ends,omitzero,len=blocks"`   // the position after the last block of each list
 	Blocks    [][]uint64 `wire:"blocks,omitzero"`
 
 	// The outcome of a request.
-	Code   uint32 `wire:"code,omitzero"`   // 0: it succeeded
+	Code   uint32 `wire:"code,omitzero"`   // 0: the request succeeded
 	Reason []byte `wire:"reason,omitzero"` // Code as text
 }
 

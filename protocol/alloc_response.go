@@ -1,7 +1,7 @@
 package protocol
 
-// A ReplyForm is one of the forms of the reply to an AllocRequest. Which form a receiver sends is configuration,
-// because a sender of one implementation cannot decode the tag of the other.
+// A ReplyForm is the form of the reply to an AllocRequest. Which form a receiver sends is configuration, because a
+// sender of one implementation cannot decode the tag of the other implementation.
 type ReplyForm uint8
 
 // The forms.
@@ -42,7 +42,7 @@ func ParseReplyForm(s string) (ReplyForm, bool) {
 
 // An AllocResponse is the reply to an AllocRequest of N keys: receiver to sender.
 //
-// The form decides which lists the caller of Append fills in. Append neither rearranges nor checks them:
+// The form decides which lists the caller of Append fills in. Append neither rearranges nor checks the lists:
 //
 //	form    AlreadySent            RemoteIndexes                    RemoteUUIDs     on failure
 //	Ascend  indexes of ready keys  one per other key, in key order  one per index   AllocFailed, empty lists
@@ -53,7 +53,7 @@ func ParseReplyForm(s string) (ReplyForm, bool) {
 //
 // RemoteIndexes without a UUID are pages of the first buffer that the receiver registered.
 //
-// Its codec is written by hand, because two tags and the order of two fields decide the form; only the extension is
+// The codec is written by hand, because two tags and the order of two fields decide the form; only the extension is
 // generated.
 //
 //wire:tag TagAllocResponse AllocResponse &upstreamReplySchema &AllocResponse{Form: FormSync}
@@ -66,8 +66,8 @@ type AllocResponse struct {
 	AlreadySent   []int64 `wire:"already_sent_indexes,optional"`
 	RemoteIndexes []int64 `wire:"remote_indexes"`                         // page indexes; the range is unchecked
 	RemoteUUIDs   []UUID  `wire:"remote_buffer_uuids,len=remote_indexes"` // FormAscend only
-	// AllocFailed is true if the batch got no pages. Only FormAscend has it on the wire; for the other
-	// forms Decode sets it when any page index is negative.
+	// AllocFailed is true if the batch got no pages. Only FormAscend has the field on the wire; for the other forms
+	// Decode sets AllocFailed if any page index is negative.
 	AllocFailed bool `wire:"alloc_failed,optional"`
 
 	HasExt bool          `wire:"-"`
@@ -83,7 +83,7 @@ type AllocReplyExt struct {
 	// Generations are the granted generations of the pages, as many as RemoteIndexes or none.
 	Generations []uint64 `wire:"kvf_gens,omitzero"`
 	LeaseNS     uint64   `wire:"kvf_lease_ns,omitzero"`  // how long the grant is in force; ns
-	Code        uint32   `wire:"kvf_code,omitzero"`      // why the allocation failed; 0 if it did not
+	Code        uint32   `wire:"kvf_code,omitzero"`      // why the allocation failed; 0: it did not fail
 	RetryNS     uint64   `wire:"kvf_retry_ns,omitzero"`  // when to try again, from receipt; ns; 0: unknown
 	Committed   []uint64 `wire:"kvf_committed,omitzero"` // grants of the request's commit list that are committed
 	Gone        []uint64 `wire:"kvf_gone,omitzero"`      // grants of the request's lists that had ended before
@@ -92,7 +92,7 @@ type AllocReplyExt struct {
 	Taken uint32 `wire:"kvf_taken,omitzero"`
 }
 
-// Fields of AllocResponse. Those of the Ascend form are last, so that the upstream schema is a prefix.
+// Fields of AllocResponse. The fields of the Ascend form are last, so that the upstream schema is a prefix.
 const (
 	_ = iota // the tag
 	replyAlreadySent
@@ -111,7 +111,7 @@ var (
 		name:     "AllocResponse",
 		tagged:   true,
 		names:    append([]string{tagField, "already_sent_indexes", "remote_indexes"}, allocReplyExtNames[:]...),
-		required: 1 << replyIndexes, // The asynchronous forms may leave out the other.
+		required: 1 << replyIndexes, // The asynchronous forms may leave out already_sent_indexes.
 	}
 )
 

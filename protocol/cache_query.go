@@ -1,7 +1,7 @@
 package protocol
 
 // A CacheQueryRequest asks which of these chunks a prefill rank may read back: prefill rank to decode rank, on the
-// decode rank's query port, answered by one CacheQueryResponse. The query does not consume the chunks.
+// decode rank's query port, answered by a CacheQueryResponse. The query does not consume the chunks.
 //
 //wire:message
 type CacheQueryRequest struct {
@@ -11,8 +11,8 @@ type CacheQueryRequest struct {
 	Ext    CacheQueryExt `wire:",ext"`
 }
 
-// CacheQueryExt is the extension of a CacheQueryRequest. A message without keys whose Done is not empty is a request of
-// its own, which ends grants; it is sent only to peers that announced CapRecall.
+// CacheQueryExt is the extension of a CacheQueryRequest. A message without keys and with a Done list is a request of
+// its own, which ends grants; only peers that announced CapRecall receive such a message.
 type CacheQueryExt struct {
 	Version     uint32 `wire:"kvf_v"`            // version of these fields; its presence sets HasExt
 	Incarnation UUID   `wire:"kvf_inc,omitzero"` // the prefill rank's incarnation
@@ -23,12 +23,12 @@ type CacheQueryExt struct {
 	// PatienceNS is the deadline budget: how long after receipt a reply is of use; nanoseconds.
 	PatienceNS uint64   `wire:"kvf_patience_ns,omitzero"`
 	Request    []byte   `wire:"kvf_req,omitzero"`  // the proxy's id of the request, may be empty
-	Done       []uint64 `wire:"kvf_done,omitzero"` // grants that end: the prefill rank no longer reads their pages
+	Done       []uint64 `wire:"kvf_done,omitzero"` // grants that end: the prefill rank no longer reads the pages
 }
 
 // A CacheQueryResponse is the reply to a CacheQueryRequest. Between kvferry nodes the chunks are the longest prefix of
-// the query's keys that the decode rank has, and the grant keeps their pages unchanged. A plain decode rank promises
-// nothing: its pages may hold other chunks by the time the reply arrives.
+// the query's keys that the decode rank has, and the grant keeps the pages of the chunks unchanged. A vanilla decode
+// rank promises nothing: the pages may hold other chunks by the time the reply arrives.
 //
 //wire:message
 type CacheQueryResponse struct {
@@ -49,8 +49,8 @@ type CacheReplyExt struct {
 	Generations []uint64 `wire:"kvf_gens,omitzero,len=cached_keys|0"` // the granted generation of each page
 	// Lengths are the valid bytes of each chunk; empty if each chunk fills its page.
 	Lengths []uint64 `wire:"kvf_lengths,omitzero,len=cached_keys|0"`
-	// LeaseNS is how long the grant is in force, in nanoseconds. It counts for the prefill rank from when it sent the
-	// query that this answers, and for the decode rank from when it replied, which is later.
+	// LeaseNS is how long the grant is in force, in nanoseconds. For the prefill rank the lease begins when the rank
+	// sends the query, and for the decode rank when that rank sends the reply, which is later.
 	LeaseNS uint64   `wire:"kvf_lease_ns,omitzero"`
 	Code    uint32   `wire:"kvf_code,omitzero"`     // why nothing can be read; 0 if the list is complete
 	RetryNS uint64   `wire:"kvf_retry_ns,omitzero"` // when to query again, from receipt; ns; 0: unknown

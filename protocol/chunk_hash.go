@@ -7,15 +7,15 @@ import (
 )
 
 // A ChunkHash is a chunk's hash as the controller's messages carry it: an integer from -2^63 to 2^64-1. LMCache hashes
-// with Python's signed 64-bit hash, or with functions whose first 64 bits it takes as a number that is not negative;
-// longer ones cannot be sent. It compares with ==.
+// with Python's signed 64-bit hash, or with functions whose first 64 bits LMCache takes as an unsigned number; longer
+// hashes cannot be sent. ChunkHashes compare with ==.
 type ChunkHash struct {
 	Bits     uint64 // two's complement, if Negative
 	Negative bool
 }
 
-// ChunkHashOf reads the hash of a key, as Key.Hash has it. It is false for one of more than 64 bits, which no
-// controller can be told.
+// ChunkHashOf parses the hash of a key, as Key.Hash holds the hash. It reports false for a hash of more than 64 bits,
+// which the controller's messages cannot carry.
 func ChunkHashOf(digits string) (h ChunkHash, ok bool) {
 	if len(digits) > 0 && digits[0] == '-' {
 		v, err := strconv.ParseInt(digits, 16, 64)
@@ -28,7 +28,8 @@ func ChunkHashOf(digits string) (h ChunkHash, ok bool) {
 	return ChunkHash{Bits: v}, true
 }
 
-// ChunkHashOfKey is that of a key, likewise. It is false as well for what is no key.
+// ChunkHashOfKey parses the hash in the text of a key. It reports false if the text is not a key, or if the hash has
+// more than 64 bits.
 func ChunkHashOfKey(key []byte) (ChunkHash, bool) {
 	for range 3 {
 		_, rest, ok := bytes.Cut(key, []byte{'@'})
@@ -44,7 +45,7 @@ func ChunkHashOfKey(key []byte) (ChunkHash, bool) {
 	return ChunkHashOf(string(digits))
 }
 
-// hashDigitsMost are as many digits as a hash has that controllers can be told, with its sign.
+// hashDigitsMost is the largest number of digits, sign included, of a hash that the controller's messages can carry.
 const hashDigitsMost = 17
 
 // String returns the number in decimal.

@@ -1,6 +1,7 @@
 package protocol
 
-// A Worker identifies the worker that a message of a controller is from or about: one rank of one instance.
+// A Worker identifies the worker that sends a message to the controller or that a message is about: one rank of one
+// instance.
 type Worker struct {
 	InstanceID []byte `wire:"instance_id"`
 	WorkerID   uint32 `wire:"worker_id"` // the tensor-parallel rank
@@ -12,8 +13,8 @@ type Listener struct {
 	Port uint16 `wire:"port"`
 }
 
-// An ErrorMsg is the reply to a message that has no other reply: a controller's to a message that it cannot decode or
-// does not serve, and a worker's to each WorkerControlMsg that it does not carry out.
+// An ErrorMsg is the reply to a message that has no other reply. A controller sends an ErrorMsg if it cannot decode or
+// does not serve a message; a worker sends an ErrorMsg for each WorkerControlMsg that the worker does not carry out.
 //
 //wire:message json
 type ErrorMsg struct {
@@ -21,11 +22,11 @@ type ErrorMsg struct {
 }
 
 // A WorkerControlMsg is a request of a controller on the worker's own socket: to clear, pin, compress, decompress or
-// move chunks, to report its health, or to report whether an event has finished. A worker that does nothing of the kind
-// replies with an ErrorMsg; a worker that does not reply blocks the controller's socket.
+// move chunks, to report the worker's health, or to report whether an event has finished. A worker that supports none
+// of these requests replies with an ErrorMsg; a worker that does not reply blocks the controller's socket.
 //
 // Decode reads only the event of a request, and Append writes nothing else: the type serves workers, not controllers.
-// Its codec is written by hand, because seven tags share it.
+// The codec is written by hand, because seven tags share the type.
 //
 //wire:tag TagClearWorkerMsg ClearWorkerMsg &controlSchemas[0] &WorkerControlMsg{Kind: t}
 //wire:tag TagPinWorkerMsg PinWorkerMsg &controlSchemas[1] &WorkerControlMsg{Kind: t}
@@ -39,7 +40,7 @@ type WorkerControlMsg struct {
 	EventID []byte `wire:"worker_event_id"`
 }
 
-// controlEventID is the place of the field in each of controlSchemas.
+// controlEventID is the index of the field in each of controlSchemas.
 const controlEventID = 1
 
 // controlSchemas holds a schema for each kind, because errors name the kind.

@@ -2,7 +2,7 @@ package protocol
 
 import "strconv"
 
-// A KVAdmitMsg reports to a controller that a worker has stored a chunk, on the pull socket. It has no reply.
+// A KVAdmitMsg reports to a controller that a worker has stored a chunk, on the pull socket. There is no reply.
 //
 //wire:message json
 type KVAdmitMsg struct {
@@ -24,16 +24,16 @@ type BatchedKVOperationMsg struct {
 	Worker      `wire:",inline"`
 	Location    []byte        `wire:"location"` // the backend of all operations
 	Operations  []KVOperation `wire:"operations,max=OperationCount"`
-	Incarnation UUID          `wire:"kvf_inc,omitzero"` // the worker's; zero if it does not say
+	Incarnation UUID          `wire:"kvf_inc,omitzero"` // the worker's incarnation; zero: not stated
 }
 
-// A KVOperation is one chunk that was stored or evicted.
+// A KVOperation reports that one chunk was stored or evicted.
 //
 //wire:map name=KVOpEvent title=an_operation
 type KVOperation struct {
 	Type OpType    `wire:"op_type"`
 	Key  ChunkHash `wire:"key"`
-	Seq  uint64    `wire:"seq_num"` // the operation's number, from 0, one more than the one before
+	Seq  uint64    `wire:"seq_num"` // the operation's number: from 0, without gaps
 }
 
 // An OpType is a kind of KVOperation.
@@ -56,7 +56,7 @@ func (t OpType) String() string {
 	return opNames[t]
 }
 
-// opType reads a type that is known.
+// opType reads the name of a known type.
 func (r *reader) opType() OpType {
 	at := r.off
 	name := r.text()

@@ -13,21 +13,22 @@ type BatchedP2PLookupMsg struct {
 	Worker `wire:",inline"` // the worker that asks
 }
 
-// A BatchedP2PLookupRetMsg is the reply to a BatchedP2PLookupMsg. LMCache's controller names one holder, and its
-// workers read the first one only.
+// A BatchedP2PLookupRetMsg is the reply to a BatchedP2PLookupMsg. LMCache's controller names one holder, and LMCache's
+// workers read only the first holder.
 //
 //wire:message json
 type BatchedP2PLookupRetMsg struct {
-	// Holders are the workers that have chunks; empty is a miss. Decode drops entries that are misses (Holder.Miss), and
-	// Append writes such an entry if there are no holders, because LMCache expects at least one.
+	// Holders are the workers that have chunks; an empty list is a miss. Decode drops entries that are misses
+	// (Holder.Miss). If there are no holders, Append writes an entry that is a miss, because LMCache expects at least one
+	// entry.
 	Holders []Holder `wire:"layout_info"`
 }
 
-// A Holder is a worker that has chunks. LMCache writes it as an array.
+// A Holder is a worker that has chunks. LMCache writes a holder as an array.
 type Holder struct {
 	InstanceID  []byte
 	Location    []byte // the backend that has the chunks
-	HitChunks   uint32 // number of the lookup's chunks that it has, from the first one on
+	HitChunks   uint32 // number of the lookup's chunks that the worker has, from the first chunk on
 	PeerInitURL []byte // host:port of the worker's init socket
 }
 

@@ -10,7 +10,7 @@ type RegisterMsg struct {
 	Listener `wire:",inline"`
 	// PeerInitURL is host:port of the worker's init socket; empty: the worker does not share.
 	PeerInitURL []byte `wire:"peer_init_url,nil"`
-	Incarnation UUID   `wire:"kvf_inc,omitzero"` // the worker's; zero if it does not say
+	Incarnation UUID   `wire:"kvf_inc,omitzero"` // the worker's incarnation; zero: not stated
 }
 
 // A RegisterRetMsg is the reply to a RegisterMsg.
@@ -26,26 +26,26 @@ type RegisterRetMsg struct {
 //
 //wire:map title=settings
 type ExtraConfig struct {
-	HeartbeatURL []byte `wire:"heartbeat_url,omitzero"` // host:port of the heartbeat socket; empty: there is none
+	HeartbeatURL []byte `wire:"heartbeat_url,omitzero"` // host:port of the heartbeat socket; empty: no heartbeats
 }
 
-// A DeRegisterMsg ends a registration. It has no reply.
+// A DeRegisterMsg ends a registration. There is no reply.
 //
 //wire:message json
 type DeRegisterMsg struct {
 	Worker      `wire:",inline"`
 	Listener    `wire:",inline"`
-	Incarnation UUID `wire:"kvf_inc,omitzero"` // the worker's; zero if it does not say
+	Incarnation UUID `wire:"kvf_inc,omitzero"` // the worker's incarnation; zero: not stated
 }
 
-// A HeartbeatMsg reports that a worker is alive, on the heartbeat socket. It has the fields of a RegisterMsg, so that a
-// controller that has dropped the worker can register it again.
+// A HeartbeatMsg reports that a worker is alive, on the heartbeat socket. A heartbeat has the fields of a RegisterMsg,
+// so that a controller that has dropped the worker can register the worker again.
 //
 //wire:message json
 type HeartbeatMsg RegisterMsg
 
-// HeartbeatsWithin is the number of heartbeats that a worker sends within the time after which its directory drops a
-// silent worker: one heartbeat may be lost and another one may be late.
+// HeartbeatsWithin is the number of heartbeats that a worker sends within the time after which the directory drops a
+// silent worker, so that the worker stays registered if a heartbeat is lost and the next heartbeat is late.
 const HeartbeatsWithin = 3
 
 // A HeartbeatRetMsg is the reply to a HeartbeatMsg.
@@ -56,7 +56,7 @@ type HeartbeatRetMsg struct {
 	SilenceNS uint64    `wire:"kvf_silence_ns,omitzero"`            // as in a RegisterRetMsg
 }
 
-// A Command is one request of a controller to a worker.
+// A Command is a request of a controller to a worker.
 //
 //wire:map name=HeartbeatCommand title=a_command
 type Command struct {
@@ -65,7 +65,7 @@ type Command struct {
 	_      ignoredMap  `wire:"args,optional"`       // no known command has arguments
 }
 
-// An ignoredMap stands for a map whose entries are skipped.
+// The type ignoredMap stands for a map with entries that are skipped.
 type ignoredMap struct{}
 
 // ReasonForgotten is LMCache's reason for a full sync when the controller did not know the worker.
@@ -93,7 +93,7 @@ func (c CommandType) String() string {
 	return commandNames[c]
 }
 
-// commandType reads a type that is known. A message with an unknown type is refused as a whole, as in LMCache.
+// commandType reads the name of a known type. A message with an unknown type is refused as a whole, as in LMCache.
 func (r *reader) commandType() CommandType {
 	at := r.off
 	name := r.text()

@@ -3,8 +3,8 @@ package protocol
 import "math"
 
 // A FullSyncStartMsg begins a full sync, which reports to a controller every chunk that a worker has: on the reply
-// socket, answered by one FullSyncStartRetMsg. The batches follow on the pull socket, where operations that happen
-// meanwhile are also reported.
+// socket, answered by a FullSyncStartRetMsg. The batches follow on the pull socket, which also carries the operations
+// that happen during the sync.
 //
 //wire:message json
 type FullSyncStartMsg struct {
@@ -13,14 +13,15 @@ type FullSyncStartMsg struct {
 	SyncID      []byte `wire:"sync_id"`
 	TotalKeys   uint64 `wire:"total_keys"`
 	BatchCount  uint32 `wire:"batch_count"`
-	Incarnation UUID   `wire:"kvf_inc,omitzero"` // the worker's; zero if it does not say
-	// Next is the number of the first operation that the sync does not cover, on the wire one more than that. It is there
-	// if Numbered is true: the worker numbers its operations.
+	Incarnation UUID   `wire:"kvf_inc,omitzero"` // the worker's incarnation; zero: not stated
+	// Next is the number of the first operation that the sync does not cover; the wire carries Next + 1. The field is
+	// present if Numbered is true: the worker numbers its operations.
 	Next     uint64 `wire:"kvf_next,with=Numbered,as=successor"`
 	Numbered bool   `wire:"-"`
 }
 
-// validate reads a kvf_next of 0, which no number precedes, as that of a worker without numbers.
+// validate accepts a kvf_next of 0, which no number precedes, as the message of a worker that does not number
+// operations.
 func (m *FullSyncStartMsg) validate(*fields) {
 	if m.Next == math.MaxUint64 {
 		m.Next, m.Numbered = 0, false
@@ -36,7 +37,7 @@ type FullSyncStartRetMsg struct {
 	ErrorMsg []byte `wire:"error_msg,optional,nil"` // why the sync is refused, for people; may be empty
 }
 
-// A FullSyncBatchMsg is one batch of a full sync. It has no reply.
+// A FullSyncBatchMsg is a batch of a full sync. There is no reply.
 //
 //wire:message json
 type FullSyncBatchMsg struct {
@@ -48,7 +49,7 @@ type FullSyncBatchMsg struct {
 	Incarnation UUID        `wire:"kvf_inc,omitzero"`
 }
 
-// A FullSyncEndMsg ends a full sync. It has no reply.
+// A FullSyncEndMsg ends a full sync. There is no reply.
 //
 //wire:message json
 type FullSyncEndMsg struct {

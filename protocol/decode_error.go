@@ -5,42 +5,42 @@ import (
 	"unicode/utf8"
 )
 
-// A DecodeCode is the kind of a DecodeError. A caller switches on it; all kinds mean that the peer
-// sent bytes this node does not accept, and that nothing of them was used.
+// A DecodeCode is the kind of a DecodeError, for callers to switch on. Every kind means that the peer sent bytes that
+// this node does not accept, and that nothing of the bytes was used.
 type DecodeCode uint8
 
 // The kinds of refusal.
 const (
 	_                    DecodeCode = iota
-	DecodeEmpty                     // the payload has no bytes: how some peers say that they failed
+	DecodeEmpty                     // the payload has no bytes: some peers report a failure in this way
 	DecodeMessageTooLong            // longer than Limits.MessageBytes
-	DecodeTruncated                 // a value, or a length it claims, goes beyond the bytes present
+	DecodeTruncated                 // a value, or the stated length of a value, exceeds the remaining bytes
 	DecodeTrailing                  // bytes follow the message
 	DecodeTooDeep                   // nested deeper than Limits.Depth
 	DecodeReserved                  // the byte 0xc1, which msgpack never uses
-	DecodeWrongType                 // another msgpack type than the field declares
+	DecodeWrongType                 // the msgpack type is not the type that the field declares
 	DecodeMissingField              // a field without a default is absent
 	DecodeDuplicateField            // a declared field is given twice
-	DecodeStringTooLong             // a string beyond its limit
-	DecodeBlobTooLong               // a bin beyond its limit
-	DecodeArrayTooLong              // an array beyond its limit
-	DecodeMapTooLong                // a map beyond Limits.MapLen
+	DecodeStringTooLong             // a string longer than the limit
+	DecodeBlobTooLong               // a bin longer than the limit
+	DecodeArrayTooLong              // an array longer than the limit
+	DecodeMapTooLong                // a map longer than Limits.MapLen
 	DecodeOutOfRange                // an integer that the field cannot hold
 	DecodeInvalidUTF8               // a string that is not UTF-8
 	DecodeMissingTag                // no "type" field
 	DecodeUnknownTag                // a "type" that no known message has
-	DecodeWrongTag                  // a known "type", but another message was expected
+	DecodeWrongTag                  // a known "type", but not the type of the expected message
 	DecodeUnknownFormat             // a memory format that LMCache does not define
 	DecodeUnknownDtype              // a dtype name that LMCache does not define
 	DecodeBadUUID                   // not the 36-character form of a UUID
 	DecodeBadPullID                 // not 32 hex digits in lower case
 	DecodeLengthMismatch            // lists that belong together have different lengths
-	DecodeUnknownValue              // a word or number that is none of those that the field has
+	DecodeUnknownValue              // a text or number that is not among the field's values
 	DecodeBadJSON                   // text that is not JSON
 	decodeCodes
 )
 
-// decodeTexts gives each code its name and the remedy that Error ends with.
+// decodeTexts gives each code a name, and the remedy at the end of the text of Error.
 var decodeTexts = [decodeCodes]struct{ name, remedy string }{
 	DecodeEmpty:          {"empty message", "the peer failed while serving, see its log"},
 	DecodeMessageTooLong: {"message too long", "send smaller batches or raise the limit"},
@@ -69,7 +69,7 @@ var decodeTexts = [decodeCodes]struct{ name, remedy string }{
 	DecodeBadJSON:        {"not json", "send an object, or msgpack"},
 }
 
-// String names the code in a few words, for logs and metric labels.
+// String returns a short name of the code, for logs and metric labels.
 func (c DecodeCode) String() string {
 	if c == 0 || c >= decodeCodes {
 		return "DecodeCode(" + strconv.Itoa(int(c)) + ")"
@@ -77,17 +77,17 @@ func (c DecodeCode) String() string {
 	return decodeTexts[c].name
 }
 
-// A DecodeError says why bytes were refused. It holds no view of them.
+// A DecodeError says why bytes were refused. The error keeps no view of the bytes.
 type DecodeError struct {
 	Code    DecodeCode
-	Message string // the message being decoded, "" when not even its tag was read
-	Field   string // the field, "" when the fault lies outside any; at most quoteMax bytes of the peer's
+	Message string // the message that was decoded; "" if not even the tag was read
+	Field   string // the field, or "" if the fault is in no field; at most quoteMax bytes of the peer's text
 	Offset  int    // where the offending value starts, in bytes from the start of the payload
-	Found   string // what was there; at most quoteMax bytes of the peer's
-	Want    string // what would have been accepted; may be ""
+	Found   string // what the bytes contain; at most quoteMax bytes of the peer's text
+	Want    string // what would be accepted; may be ""
 }
 
-// Error reads: place, kind, what was found, what was wanted, remedy.
+// Error returns a line with the place, the kind, what was found, what was expected, and the remedy.
 func (e *DecodeError) Error() string {
 	b := make([]byte, 0, 160)
 	b = append(b, "decode "...)
@@ -116,10 +116,10 @@ func (e *DecodeError) Error() string {
 	return string(b)
 }
 
-// quoteMax bounds how much of a peer's text an error keeps.
+// quoteMax is the limit on the bytes of a peer's text that an error quotes.
 const quoteMax = 48
 
-// quote renders peer bytes for an error: bounded, escaped, never an alias.
+// quote returns a peer's bytes as a quoted text for an error: bounded, escaped, and copied.
 func quote(b []byte) string {
 	if len(b) <= quoteMax {
 		return strconv.Quote(string(b))

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// Describe renders a message for people, field by field in the order of the bytes, the unknown
-// fields included. When the bytes are refused, the text goes as far as they can be read, and the
-// error is the *DecodeError that a decoder returns, with the offset of the fault.
+// Describe returns a message as text for people: field by field in the order of the bytes, unknown fields included. If
+// the bytes are refused, the text ends where the bytes can be read no further, and the error is the *DecodeError that a
+// decoder returns, with the offset of the fault.
 //
-// The text is at most a small multiple of the bytes. It is not a format: programs decode.
+// The length of the text is at most a small multiple of the length of the bytes. Programs must not parse the text; they
+// decode the bytes.
 func Describe(b []byte, lim *Limits) (string, error) {
 	if isJSON(b) {
 		return describeJSON(b, lim)
@@ -28,7 +29,7 @@ func Describe(b []byte, lim *Limits) (string, error) {
 	return describeFields(b, r.lim, tag.String()+size, schemas[tag]), NewMessage(tag).Decode(b, lim)
 }
 
-// describeJSON renders a message of a controller as the msgpack that it stands for.
+// describeJSON describes a controller's message that is JSON: it describes the msgpack to which the JSON is converted.
 func describeJSON(b []byte, lim *Limits) (string, error) {
 	title := "unknown message, " + strconv.Itoa(len(b)) + " bytes of JSON\n"
 	r, _ := openEither(b, lim)
@@ -48,7 +49,7 @@ func describeFields(b []byte, lim *Limits, title string, s *schema) string {
 	return p.out.String()
 }
 
-// A printer renders values as it passes them. It stops at the first fault, wherever that is.
+// A printer writes msgpack values as text while it reads them. The printer stops at the first fault.
 type printer struct {
 	r   reader
 	out strings.Builder
@@ -62,7 +63,7 @@ func (p *printer) text(parts ...string) {
 
 func (p *printer) line(depth int) { p.text("\n", strings.Repeat("  ", depth)) }
 
-// fields renders the entries of a map, one to a line.
+// writeFields writes the entries of a map, one line each.
 func (p *printer) fields(depth int, s *schema) {
 	r := &p.r
 	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
@@ -85,7 +86,7 @@ func (p *printer) fields(depth int, s *schema) {
 	}
 }
 
-// value renders one value; field is the name of the field it belongs to.
+// writeValue writes a value of the field with the given name.
 func (p *printer) value(depth int, field string) {
 	r := &p.r
 	c, ok := r.lead()
@@ -117,13 +118,13 @@ func (p *printer) value(depth int, field string) {
 	case "nil":
 		r.skip(depth + 1)
 		p.text("nil")
-	default: // float, bin, ext: whatever they hold is not for reading
+	default: // float, bin, ext: the content is not readable text
 		r.skip(depth + 1)
 		p.text("a ", typeName(c), " of ", strconv.Itoa(r.off-from), " bytes")
 	}
 }
 
-// array renders numbers in one line, and all else in a line each.
+// writeArray writes a list of numbers in one line, and any other list with one line for each element.
 func (p *printer) array(depth int, field string) {
 	r := &p.r
 	if depth >= min(r.lim.Depth, depthMax) {
@@ -156,7 +157,7 @@ func (p *printer) array(depth int, field string) {
 	}
 }
 
-// meaning adds what the value at byte from stands for.
+// meaning writes, in parentheses, the meaning of the field's value, which begins at byte from.
 func (p *printer) meaning(field string, from int) {
 	r := reader{b: p.r.b, off: from, lim: p.r.lim}
 	switch field {

@@ -2,7 +2,7 @@ package protocol
 
 import "strconv"
 
-// A Dtype is the type of one element. Its zero value is no dtype.
+// A Dtype is the type of an element. The zero value is no dtype.
 type Dtype uint8
 
 // The dtypes that LMCache can name.
@@ -45,8 +45,8 @@ var dtypeTable = [dtypes]struct {
 	DtypeFP8E5M2FNUZ: {"fp8_e5m2fnuz", 1},
 }
 
-// dtypeOld holds the names that only older revisions write. "fp8_e4m3" stood for both e4m3 forms;
-// it is read as the first one's, which is what other hardware than AMD's uses.
+// dtypeOld holds the names that only older revisions write. "fp8_e4m3" was the name of both e4m3 forms; it is read as
+// DtypeFP8E4M3FN, which all hardware except AMD's uses.
 var dtypeOld = [...]struct {
 	name  string
 	dtype Dtype
@@ -55,7 +55,7 @@ var dtypeOld = [...]struct {
 	{"fp8_e4m3", DtypeFP8E4M3FN},
 }
 
-// ParseDtype reads a name as any revision writes it.
+// ParseDtype returns the dtype with the given name, as any revision writes names.
 func ParseDtype(name []byte) (Dtype, bool) {
 	if d := currentDtype(name); d != DtypeNone {
 		return d, true
@@ -68,7 +68,7 @@ func ParseDtype(name []byte) (Dtype, bool) {
 	return DtypeNone, false
 }
 
-// currentDtype reads a name as current revisions write it; others are DtypeNone.
+// currentDtype returns the dtype with the given name, as current revisions write names, or DtypeNone.
 func currentDtype(name []byte) Dtype {
 	for d := DtypeNone + 1; d < dtypes; d++ {
 		if dtypeTable[d].name == string(name) {
@@ -78,7 +78,7 @@ func currentDtype(name []byte) Dtype {
 	return DtypeNone
 }
 
-// String returns the name that current revisions write; it is "" for DtypeNone.
+// String returns the name that current revisions write; for DtypeNone it returns an empty text.
 func (d Dtype) String() string {
 	if d >= dtypes {
 		return "Dtype(" + strconv.Itoa(int(d)) + ")"
@@ -89,7 +89,7 @@ func (d Dtype) String() string {
 // Valid reports whether d is a dtype.
 func (d Dtype) Valid() bool { return d > DtypeNone && d < dtypes }
 
-// Size returns the bytes of one element, or 0 if d is no dtype.
+// Size returns the number of bytes of an element, or 0 if d is not a dtype.
 func (d Dtype) Size() uint64 {
 	if d >= dtypes {
 		return 0

@@ -1,8 +1,9 @@
 package protocol
 
 // An EndRequest reports the outcome of a request at its sender: sender to receiver, on the receiver's alloc channel,
-// answered by one EndResponse. Only kvferry nodes send it. It needs no handshake, page or key: it names the request, so
-// it can be delivered when nothing else of the request can. Repeating it changes nothing.
+// answered by an EndResponse. Only kvferry nodes send an EndRequest. The message needs no handshake, page or key, only
+// the name of the request, so it can be delivered when no other message of the request can. Repeating the message
+// changes nothing.
 //
 //wire:message name=KvfEndRequest
 type EndRequest struct {

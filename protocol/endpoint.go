@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// An Endpoint is where a peer listens. It is compared as the pair it is: LMCache joins host and
-// port without a separator and so takes 10.0.0.1 port 17300 and 10.0.0.11 port 7300 for the same
-// peer.
+// An Endpoint is the address on which a peer listens. Host and port are compared as a pair. LMCache joins them without
+// a separator, and therefore takes 10.0.0.1 port 17300 and 10.0.0.11 port 7300 for the same peer.
 type Endpoint struct {
 	Host string // name or address, without brackets
 	Port uint16
@@ -23,8 +22,8 @@ func (e *EndpointError) Error() string {
 	return "endpoint " + strconv.Quote(e.Text) + ": " + e.Remedy
 }
 
-// ParseEndpoint reads host:port or [v6]:port, as configuration and messages write them: without
-// a scheme. The error is an *EndpointError.
+// ParseEndpoint parses host:port or [v6]:port, as configuration and messages write endpoints: without a scheme. The
+// error is an *EndpointError.
 func ParseEndpoint(s string) (Endpoint, error) {
 	if strings.Contains(s, "://") {
 		return Endpoint{}, &EndpointError{s, "leave out the scheme, peers prepend tcp:// themselves"}
@@ -72,14 +71,14 @@ func (e Endpoint) Append(b []byte) []byte {
 // String returns the text that ParseEndpoint reads.
 func (e Endpoint) String() string { return string(e.Append(nil)) }
 
-// Unspecified says whether the host names every interface of the one who listens, and so no peer that
-// could be reached: LMCache announces what it binds to.
+// Unspecified reports whether the host stands for every interface of the listening process. No peer can be reached at
+// such an address, but LMCache announces the address that it binds to.
 func (e Endpoint) Unspecified() bool { return e.Host == "0.0.0.0" || e.Host == "::" || e.Host == "*" }
 
-// Localhost is the one name that nobody is asked for: each machine means itself by it (RFC 6761, 6.3).
+// Localhost is the only name that needs no name server: it always means the local machine (RFC 6761, 6.3).
 const Localhost = "localhost"
 
-// Numeric says whether the host is an address, or Localhost, and no name that somebody would have to be asked for.
+// Numeric reports whether the host is an address, or Localhost, and not a name that must be resolved.
 func (e Endpoint) Numeric() bool {
 	if strings.IndexByte(e.Host, ':') >= 0 || e.Host == Localhost {
 		return true // No name has a colon.
@@ -93,8 +92,8 @@ func (e Endpoint) Numeric() bool {
 	return len(parts) == 4
 }
 
-// JoinedID returns LMCache's id of a PD peer, host and port with nothing between. It is for the wire
-// alone: it is ambiguous, and nothing may be looked up by it.
+// JoinedID returns LMCache's id of a PD peer: host and port without a separator. The id is for the wire only: it is
+// ambiguous, so nothing may be looked up by it.
 func JoinedID(host string, port uint16) string {
 	return host + strconv.FormatUint(uint64(port), 10)
 }

@@ -1,22 +1,22 @@
 package protocol
 
-// A Family is a conversation, which has sockets of its own. A message of another family is an error there, but for the
-// P2PInitSideMsg, which ends a handshake where that is held.
+// A Family is a group of messages that have their own sockets. On the sockets of another family a message is an error,
+// except for P2PInitSideMsg, which ends a handshake and is sent on the socket of the handshake.
 type Family uint8
 
 // The families.
 const (
-	// FamilyPD is what a prefill rank, a decode rank and the proxy say to each other, the handshake included.
+	// FamilyPD contains the messages among a prefill rank, a decode rank and the proxy, including the handshake.
 	FamilyPD Family = iota
-	// FamilyP2P is what two peers that share say to each other after the handshake.
+	// FamilyP2P contains the messages between two peers that share chunks, after the handshake.
 	FamilyP2P
-	// FamilyController is what workers and their controller say to each other.
+	// FamilyController contains the messages between workers and their controller.
 	FamilyController
-	// FamilyAgent is what engines and the agent of their host say to each other.
+	// FamilyAgent contains the messages between engines and the agent of the same host.
 	FamilyAgent
 )
 
-// Family says to which a message belongs. What is no message is of FamilyPD.
+// Family returns the family of the message with this tag. An unknown tag belongs to FamilyPD.
 func (t Tag) Family() Family {
 	switch {
 	case t >= TagAttachRequest && t < tags:

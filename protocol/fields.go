@@ -9,22 +9,22 @@ import (
 type schema struct {
 	name     string
 	title    string   // of a map inside messages, in text for people
-	tagged   bool     // names[0] is the tag, which the walk checks itself
+	tagged   bool     // names[0] is the tag, which is read separately
 	names    []string // at most 64
 	required uint64   // bit i: names[i] must be there
 }
 
-// fields walks the entries of one declared map.
+// A mapReader reads the entries of a declared map.
 //
-//	w := fields{r: &r, schema: &schemaOfThis}
-//	for w.open(); w.next(); {
+//	w := mapReader{r: &r, schema: &schemaOfThis}
+//	for w.readHeader(); w.nextField(); {
 //		switch w.at {
-//		case thisField: m.This = r.text()
+//		case thisField: m.This = r.readText()
 //		}
 //	}
-//	w.close()
+//	w.checkRequired()
 //
-// It finds the declared field of each entry, skips unknown entries, and refuses a field that is given twice.
+// It finds the declared field of each entry, skips unknown entries, and refuses a duplicate field.
 type fields struct {
 	r      *reader
 	schema *schema
@@ -34,7 +34,7 @@ type fields struct {
 	expect int    // index of the field that most encoders send next
 	left   int    // entries not yet read
 	seen   uint64 // bit i: names[i] was given
-	extra  []byte // name of the first field that is not in the schema
+	extra  []byte // name of the first entry that the schema does not declare
 }
 
 func (w *fields) open() {
@@ -42,7 +42,7 @@ func (w *fields) open() {
 	w.left = w.r.mapHeader()
 }
 
-// next moves to the next declared field other than the tag. The caller reads its value.
+// next moves to the next declared field other than the tag. The caller reads the value of the field.
 func (w *fields) next() bool {
 	r := w.r
 	for w.left > 0 && r.ok() {
@@ -79,9 +79,9 @@ func (w *fields) next() bool {
 	return false
 }
 
-// guess reads the name of a field if it is one of those that follow the field before in the schema, and returns its
-// index. Otherwise it returns -1 and reads nothing. Nearly all encoders write fields in declared order and leave some
-// out, and a name that equals a declared one needs no check of its encoding.
+// guess reads the name of a field if the name is that of a later field in the schema than the previous field, and
+// returns the field's index. Otherwise the result is -1 and nothing is read. Nearly all encoders write fields in
+// declared order and leave some fields out, and a name that equals a declared name needs no check of its encoding.
 func (w *fields) guess() int {
 	r := w.r
 	if r.off >= len(r.b) || r.lim.StringBytes < shortString {
@@ -102,7 +102,7 @@ func (w *fields) guess() int {
 // shortString is the length of the longest string in the short form.
 const shortString = 31
 
-// find returns -1 for an unknown name.
+// find returns the index of the field with this name, or -1 for an unknown name.
 func (w *fields) find(name []byte) int {
 	for i, declared := range w.schema.names {
 		if declared == string(name) {
@@ -112,7 +112,7 @@ func (w *fields) find(name []byte) int {
 	return -1
 }
 
-// skipUnknown skips the value of an unknown field, whose name is in the error if there is one.
+// skipUnknown skips the value of an unknown field. If the value is malformed, the error names the field.
 func (w *fields) skipUnknown(name []byte) {
 	if w.r.skip(w.depth); !w.r.ok() && w.r.err.Field == "" {
 		w.r.err.Field = quote(name)
@@ -129,7 +129,7 @@ func (w *fields) close() {
 	}
 }
 
-// demand refuses the message for the first of these fields, if there is one.
+// demand refuses the message if the set of missing fields is not empty. The error names the first missing field.
 func (w *fields) demand(missing uint64) {
 	if missing != 0 && w.r.ok() {
 		w.r.field = w.schema.names[bits.TrailingZeros64(missing)]
@@ -137,21 +137,21 @@ func (w *fields) demand(missing uint64) {
 	}
 }
 
-// together refuses the message if only some of a group of fields are present.
+// together refuses the message if only a part of a group of fields is present.
 func (w *fields) together(group uint64) {
 	if given := w.seen & group; given != 0 {
 		w.demand(group &^ given)
 	}
 }
 
-// parallel refuses the message unless the list in field has as many elements as the other one.
+// parallel refuses the message unless the list in field has as many elements as the list in another field.
 func (w *fields) parallel(field string, got int, other string, want int) {
 	if got != want {
 		w.refuse(field, DecodeLengthMismatch, strconv.Itoa(got)+" elements", strconv.Itoa(want)+" as in "+other)
 	}
 }
 
-// refuse refuses the message for the value of a field, once the whole map has been read.
+// refuse refuses the message because of the value of a field, after the whole map has been read.
 func (w *fields) refuse(field string, code DecodeCode, found, want string) {
 	if w.r.ok() {
 		w.r.field = field
@@ -159,8 +159,8 @@ func (w *fields) refuse(field string, code DecodeCode, found, want string) {
 	}
 }
 
-// offset returns where the value of a field begins, or the end of the payload if the field is absent. It reads the map
-// again, because only refusals need it.
+// offset returns the byte at which the value of a field begins, or the end of the payload if the field is absent. The
+// map is read again, because only refusals need the place.
 func (w *fields) offset(field string) int {
 	r := reader{b: w.r.b, off: w.from, lim: w.r.lim}
 	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
@@ -191,8 +191,9 @@ func (r *reader) failMissingTag() {
 	r.fail(DecodeMissingTag, r.off, "no such field", "")
 }
 
-// findTag finds the tag and reads nothing else. Encoders write it first; anywhere else it is legal and costs a walk
-// over the message. It is read before all other fields, because it decides what they mean.
+// findTag finds the tag and reads nothing else. Encoders write the tag first; in any other position the tag is legal,
+// and finding it costs a pass over the message. Decoders call findTag before they read other fields, because the tag
+// decides what the fields mean.
 func (r *reader) findTag() (tag Tag, at int) {
 	from := r.off
 	for n := r.mapHeader(); n > 0 && r.ok() && tag == TagNone; n-- {
@@ -213,7 +214,7 @@ func (r *reader) findTag() (tag Tag, at int) {
 	return tag, at
 }
 
-// begins reports whether the message begins with this tag in the form of all encoders. It reads nothing.
+// begins reports whether the message begins with this tag in the form that all encoders write. Nothing is read.
 func (r *reader) begins(with Tag) bool {
 	from := r.off
 	does := r.mapHeader() > 0 && r.take(tagField) && r.take(with.String())
@@ -221,7 +222,7 @@ func (r *reader) begins(with Tag) bool {
 	return does
 }
 
-// expectTag is findTag for a decoder of one message.
+// expectTag checks that the message has this tag. It is for decoders of a single message.
 func (r *reader) expectTag(want Tag) {
 	r.message = want.String()
 	if r.begins(want) {

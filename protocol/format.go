@@ -2,9 +2,9 @@ package protocol
 
 import "strconv"
 
-// A Format says how the elements of one chunk are ordered: LMCache's MemoryFormat, by its value on
-// the wire. PD uses KV2LTD, and KVMLA for models with latent attention. A derivative of
-// LMCache-Ascend gives 7 another meaning; values from 7 on are not portable.
+// A Format says in which order the elements of a chunk are stored: LMCache's MemoryFormat, by the value on the wire. PD
+// uses KV2LTD, and KVMLA for models with latent attention. A derivative of LMCache-Ascend gives 7 another meaning, so
+// values from 7 on are not portable.
 type Format uint8
 
 // The formats, with the order of their dimensions: two for key and value, layers, tokens, hidden.
@@ -24,8 +24,8 @@ const (
 var formatTable = [formats]struct {
 	name  string
 	rank  uint8 // number of dimensions, 0 if there is no shape
-	token int8  // which of them counts tokens, -1 if none
-	fixed int8  // which of them is set by the format, -1 if none
+	token int8  // index of the dimension that counts tokens, -1 if none
+	fixed int8  // index of the dimension that the format prescribes, -1 if none
 	value uint32
 }{
 	FormatUndefined:    {"UNDEFINED", 0, -1, -1, 0},
@@ -39,7 +39,7 @@ var formatTable = [formats]struct {
 	FormatHSTD:         {"HS_TD", 2, 0, -1, 0},
 }
 
-// Valid reports whether LMCache defines f; it does define FormatUndefined.
+// Valid reports whether LMCache defines f; FormatUndefined is among the defined formats.
 func (f Format) Valid() bool { return f < formats }
 
 // String returns LMCache's name of the format.
@@ -50,10 +50,10 @@ func (f Format) String() string {
 	return formatTable[f].name
 }
 
-// TokenDim returns which dimension counts tokens, or -1 for a format without tokens.
+// TokenDim returns the index of the dimension that counts tokens, or -1 for a format without tokens.
 //
-// NB: LMCache's token_dim() answers 1 for KV_T2D and 0 for KV_2TD, the wrong way round. PD uses
-// neither, so the truth is told here.
+// NB: LMCache's token_dim() returns 1 for KV_T2D and 0 for KV_2TD, which is the wrong way round. PD uses neither
+// format, so TokenDim returns the correct index.
 func (f Format) TokenDim() int {
 	if !f.Valid() {
 		return -1

@@ -2,7 +2,7 @@ package protocol
 
 import "encoding/binary"
 
-// FrameBytes are those that begin a frame of an agent's socket: how long its message is, little-endian.
+// FrameBytes is the size of the header of a frame on an agent's socket: the length of the message, little-endian.
 const FrameBytes = 4
 
 // AppendFrame appends the frame of a message.
@@ -10,8 +10,8 @@ func AppendFrame(dst, body []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(body))), body...)
 }
 
-// CutFrame takes the first frame off some bytes: its message, which shares their memory, and what follows. ok is false
-// where no frame is whole yet. How long one may be, its reader decides.
+// CutFrame splits the first frame off b and returns the message in the frame, which shares the memory of b, and the
+// rest. ok is false if b does not begin with a whole frame. The caller must bound the length of a frame.
 func CutFrame(b []byte) (body, rest []byte, ok bool) {
 	if len(b) < FrameBytes || uint64(len(b)-FrameBytes) < uint64(binary.LittleEndian.Uint32(b)) {
 		return nil, b, false

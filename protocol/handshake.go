@@ -2,7 +2,7 @@ package protocol
 
 import "strconv"
 
-// A HixlInitRequest opens the handshake, step 1. The end that wants to transfer sends it.
+// A HixlInitRequest opens the handshake, step 1. The peer that wants to transfer sends the request.
 //
 //wire:message
 type HixlInitRequest struct {
@@ -29,15 +29,15 @@ const (
 	CapLease                     // grants for a stated time, and keeps to it
 	CapPull                      // accepts PullReadyNotifs without keys, which withdraw offers
 	CapRenew                     // accepts RenewRequests for the grants that it gave
-	CapRecall                    // answers CacheQueryRequests with grants, and accepts those without keys, which end them
+	CapRecall                    // answers CacheQueryRequests with grants; requests without keys end grants
 	CapLayers                    // accepts single layers of chunks; with Layers and without it, whole chunks only
 )
 
-// HelloExt is the extension of both messages of step 1. Two kvferry nodes recognise each other by it.
+// HelloExt is the extension of both messages of step 1, by which two kvferry nodes recognise each other.
 type HelloExt struct {
 	ProtoMin, ProtoMax uint32 `wire:"kvf_proto"` // the versions spoken, both included; their presence sets HasExt
 
-	Incarnation UUID   `wire:"kvf_inc,omitzero"`  // names the incarnation to this peer alone
+	Incarnation UUID   `wire:"kvf_inc,omitzero"`  // names the incarnation for this peer only
 	Caps        uint64 `wire:"kvf_caps,omitzero"` // Cap bits; unknown bits are kept
 	// Window is the limit on requests in flight per connection to an alloc port; 0 means 1.
 	Window    uint32 `wire:"kvf_window,omitzero"`
@@ -45,19 +45,20 @@ type HelloExt struct {
 	Layout    Layout `wire:"kvf_fmt kvf_shape kvf_dtype,omitzero"` // layout of a chunk; zero if not stated
 	// Planes are the names of data planes, in order of preference.
 	Planes [][]byte `wire:"kvf_planes,omitzero,as=planes"`
-	Blobs  [][]byte `wire:"kvf_blobs,omitzero,as=blobs,len=kvf_planes|0"` // what each plane sends to this peer alone
-	// Code is why the handshake is refused; 0 if it is not.
+	Blobs  [][]byte `wire:"kvf_blobs,omitzero,as=blobs,len=kvf_planes|0"` // what each plane sends to this peer only
+	// Code is why the handshake is refused; 0: not refused.
 	Code   uint32 `wire:"kvf_code,omitzero"`
 	Reason []byte `wire:"kvf_reason,omitzero"` // Code as text for people
 	Stamps Stamps `wire:",inline"`
 	// Layers is the number of layers of a chunk, each in a page of its own; 0: a page holds a whole chunk.
 	Layers uint32 `wire:"kvf_layers,omitzero"`
-	// Geometry says which bytes lie in which page of an end that registers blocks (fsm/rank/memory/geometry); else empty.
+	// Geometry says which bytes lie in which page, for a node that registers blocks (fsm/rank/memory/geometry); else
+	// empty.
 	Geometry []uint64 `wire:"kvf_geometry,omitzero"`
 	Carries  uint32   `wire:"kvf_carries,omitzero"` // limit on the chunk bytes that an AllocRequest may carry; 0: none
 }
 
-// validate checks that the range of versions is one.
+// validate checks that the smallest version is not above the largest version.
 func (e *HelloExt) validate(w *fields) {
 	if e.ProtoMin > e.ProtoMax {
 		found := strconv.Itoa(int(e.ProtoMin)) + " to " + strconv.Itoa(int(e.ProtoMax))
@@ -72,12 +73,13 @@ type HixlReadyRequest struct {
 	LocalID []byte `wire:"local_id"` // as in HixlInitRequest
 }
 
-// A HixlReadyResponse is the reply to a HixlReadyRequest. With OK false it is also the reply to any step that failed.
+// A HixlReadyResponse is the reply to a HixlReadyRequest. With OK false the message is also the reply to any step that
+// failed.
 //
 //wire:message
 type HixlReadyResponse struct {
 	OK bool `wire:"ok"`
-	// Code is why the step failed; 0 if the server does not say, as plain peers never do.
+	// Code is why the step failed; 0: no reason is stated. Vanilla peers never state a reason.
 	Code   uint32 `wire:"kvf_code,omitzero"`
 	Reason []byte `wire:"kvf_reason,omitzero"` // Code as text for people
 }
@@ -94,12 +96,12 @@ type HixlMemInfoRequest struct {
 	Stamps Stamps `wire:",inline,with=HasExt"` // the requester's
 	// Planes are the data planes by which the requester is read.
 	Planes [][]byte `wire:"kvf_planes,omitzero,with=HasExt,as=planes"`
-	// Blobs are the bytes that each plane sends to this server alone.
+	// Blobs are the bytes that each plane sends to this server only.
 	Blobs [][]byte `wire:"kvf_blobs,omitzero,with=HasExt,as=blobs,len=kvf_planes|0"`
 }
 
-// A HixlMemInfoResponse announces the server's buffers. Their order matters: page indexes without a UUID are pages of
-// the first one.
+// A HixlMemInfoResponse announces the server's buffers. The order matters: page indexes without a UUID are pages of the
+// first buffer.
 //
 //wire:message
 type HixlMemInfoResponse struct {

@@ -8,23 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// Controllers take their messages also as JSON, which programs other than LMCache write. It is made into the msgpack
-// that says the same and then decoded as that, under the same limits and with errors about the same fields. Of a field
-// that is given twice the last counts, as for LMCache's controller: there, too, an object is made first and then read.
+// Controllers accept messages as JSON as well, because programs other than LMCache write JSON. The JSON is converted to
+// the msgpack with the same meaning and then decoded as msgpack, under the same limits and with errors about the same
+// fields. If a field is given twice, the last value counts, as for LMCache's controller, which also builds an object
+// first and reads the object afterwards.
 //
-// The reader is written by hand, as those of msgpack are: machines decode, and reach no package that reflects.
+// The converter is written by hand, like the reader of msgpack, because state machines decode messages and must not
+// depend on a package that uses reflection.
 
-// isJSON says whether a payload is meant as JSON: no msgpack map begins so.
+// isJSON reports whether a payload is meant as JSON: no msgpack map begins with a brace.
 func isJSON(b []byte) bool { return len(b) > 0 && b[0] == '{' }
 
-// A source is where the values of a reader's bytes stand in the JSON that they were made of, in their order; it is nil
-// for msgpack, where they stand themselves.
+// A source maps bytes of the msgpack to bytes of the JSON from which the msgpack was made, in ascending order. The
+// source of a payload that is msgpack is nil, because there the offsets need no mapping.
 type source []place
 
-// A place is a value: where it begins in what was made, and in what was given.
+// A place is the beginning of a value: the offset in the msgpack, and the offset in the JSON.
 type place struct{ made, given int }
 
-// openEither is open for a payload that may be JSON.
+// openEither returns a reader of a payload that may be JSON.
 func openEither(b []byte, lim *Limits) (reader, source) {
 	r := open(b, lim)
 	if !r.ok() || !isJSON(b) {
@@ -42,7 +44,7 @@ func openEither(b []byte, lim *Limits) (reader, source) {
 	return reader{b: j.made, lim: r.lim}, j.places
 }
 
-// validUpTo is how much of b is UTF-8.
+// validUpTo returns the length of the longest prefix of b that is UTF-8.
 func validUpTo(b []byte) (at int) {
 	for at < len(b) {
 		c, n := utf8.DecodeRune(b[at:])
@@ -54,20 +56,20 @@ func validUpTo(b []byte) (at int) {
 	return at
 }
 
-// result is the reader's, with a fault where it is in what was given.
+// result returns the reader's error, with the offset converted to an offset in the JSON.
 func (s source) result(r *reader) error {
 	if !r.ok() && len(s) > 0 {
 		i, found := slices.BinarySearchFunc(s, r.err.Offset, func(p place, at int) int { return p.made - at })
 		if !found {
-			i-- // It lies within a value, or behind the last. The first stands at 0.
+			i-- // The offset is within a value, or behind the last value. The first place has offset 0.
 		}
 		r.err.Offset = s[i].given
 	}
 	return r.result()
 }
 
-// PeekControllerTag is PeekTag for a controller's sockets, and a worker's towards it, where a message may be JSON. Only
-// messages of FamilyController may.
+// PeekControllerTag is like PeekTag, but accepts JSON as well. It is for the sockets of a controller, and for a
+// worker's sockets towards the controller. Only messages of FamilyController may be JSON.
 func PeekControllerTag(b []byte, lim *Limits) (Tag, error) {
 	if !isJSON(b) {
 		return PeekTag(b, lim)
@@ -84,14 +86,14 @@ func PeekControllerTag(b []byte, lim *Limits) (Tag, error) {
 	return tag, nil
 }
 
-// A jsonReader makes msgpack of JSON. Its first failure sticks.
+// A jsonReader converts JSON to msgpack. It keeps the first failure and then does nothing more.
 type jsonReader struct {
 	given   []byte
 	off     int
 	lim     *Limits
 	made    []byte
 	places  []place
-	scratch []byte // a text without its escapes
+	scratch []byte // the text of a string whose escapes are replaced
 	err     *DecodeError
 }
 
@@ -101,7 +103,7 @@ func (j *jsonReader) fail(code DecodeCode, at int, found, want string) {
 	}
 }
 
-// failHere refuses what comes next, or that nothing does.
+// failHere refuses the next bytes, or the end of the input.
 func (j *jsonReader) failHere(want string) {
 	if j.off >= len(j.given) {
 		j.fail(DecodeTruncated, len(j.given), "the end", want)
@@ -110,8 +112,8 @@ func (j *jsonReader) failHere(want string) {
 	j.fail(DecodeBadJSON, j.off, quote(j.given[j.off:min(j.off+8, len(j.given))]), want)
 }
 
-// lead is the first byte of what comes next, behind white space; it is not taken. It is 0 at the end, and after a
-// failure, which is no beginning of anything.
+// lead skips white space and returns the next byte without reading the byte. At the end of the input and after a
+// failure the result is 0, with which no value begins.
 func (j *jsonReader) lead() byte {
 	j.off = len(j.given) - len(bytes.TrimLeft(j.given[j.off:], " \t\r\n"))
 	if j.err != nil || j.off >= len(j.given) {
@@ -120,7 +122,8 @@ func (j *jsonReader) lead() byte {
 	return j.given[j.off]
 }
 
-// take takes a byte that comes next, or nothing.
+// takeByte skips white space, reads the byte c and reports true. If the next byte is another one, only the white space
+// is read.
 func (j *jsonReader) take(c byte) bool {
 	if j.lead() != c {
 		return false
@@ -129,14 +132,14 @@ func (j *jsonReader) take(c byte) bool {
 	return true
 }
 
-// end demands that nothing follows.
+// end refuses bytes behind the value.
 func (j *jsonReader) end() {
 	if j.lead(); j.off < len(j.given) {
 		j.fail(DecodeTrailing, j.off, strconv.Itoa(len(j.given)-j.off)+" bytes", "none")
 	}
 }
 
-// value makes the next value, which stands at depth.
+// convertValue converts the next value, which is nested at depth.
 func (j *jsonReader) value(depth int) {
 	c := j.lead()
 	j.places = append(j.places, place{len(j.made), j.off})
@@ -162,7 +165,7 @@ func (j *jsonReader) value(depth int) {
 	}
 }
 
-// literal takes a word that comes next, or nothing.
+// literal reads the given word and reports true, or reads nothing.
 func (j *jsonReader) literal(word string) bool {
 	if !bytes.HasPrefix(j.given[j.off:], []byte(word)) {
 		return false
@@ -171,7 +174,8 @@ func (j *jsonReader) literal(word string) bool {
 	return true
 }
 
-// header leaves room for how many values follow, which is known behind them.
+// header appends the header of an array or map with room for the number of elements, which is known only after the last
+// element, and returns the offset of the header for setHeader.
 func (j *jsonReader) header(lead byte) (at int) {
 	at = len(j.made)
 	j.made = append(j.made, lead, 0, 0, 0, 0)
@@ -180,7 +184,7 @@ func (j *jsonReader) header(lead byte) (at int) {
 
 func (j *jsonReader) setHeader(at, n int) { binary.BigEndian.PutUint32(j.made[at+1:], uint32(n)) }
 
-// more says whether another element comes: the first, or one behind a comma.
+// more reports whether another element follows, and reads the comma before the element, or the closing bracket.
 func (j *jsonReader) more(first bool, closing byte) bool {
 	switch {
 	case j.take(closing):
@@ -199,10 +203,11 @@ func (j *jsonReader) array(depth int) {
 	j.setHeader(head, n)
 }
 
-// A member is a field of an object: where in what was made it begins, and its name; and where its places begin.
+// A member is a field of an object: the offset of the field in the msgpack, the range of its name there, and the index
+// of its first place.
 type member struct {
 	made, name, nameEnd, place int
-	dropped                    bool // a later one has its name
+	dropped                    bool // a later member has the same name
 }
 
 func (j *jsonReader) object(depth int) {
@@ -245,7 +250,7 @@ func (j *jsonReader) sameName(a, b member) bool {
 	return bytes.Equal(j.made[a.name:a.nameEnd], j.made[b.name:b.nameEnd])
 }
 
-// drop takes out the members that are to be dropped. Nothing was made since the last of them.
+// drop removes the members that are marked as dropped from the end of the msgpack.
 func (j *jsonReader) drop(members []member) {
 	to, top := members[0].made, members[0].place
 	members = append(members, member{made: len(j.made), place: len(j.places)})

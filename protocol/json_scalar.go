@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// number makes an integer of what is written as one and fits, and else a float, which no field of integers takes.
+// convertNumber converts a number. A number that is written as an integer and fits 64 bits becomes an integer; any
+// other number becomes a float, which no integer field accepts.
 func (j *jsonReader) number() {
 	from := j.off
 	if j.given[j.off] == '-' {
@@ -15,7 +16,7 @@ func (j *jsonReader) number() {
 	}
 	whole := j.off
 	if n := j.digits(); n > 1 && j.given[whole] == '0' {
-		j.off = whole + 1 // What follows is no number any more.
+		j.off = whole + 1 // What follows a leading zero is not part of the number.
 	}
 	integer := true
 	if j.here('.') {
@@ -45,13 +46,13 @@ func (j *jsonReader) number() {
 		}
 	}
 	v, err := strconv.ParseFloat(text, 64)
-	if err != nil && !math.IsInf(v, 0) { // What is too large is infinite.
+	if err != nil && !math.IsInf(v, 0) { // A number that is too large is infinite.
 		panic("BUG: a number of JSON that is none: " + text)
 	}
 	j.made = appendFloat(j.made, v)
 }
 
-// digits takes one at least.
+// digits reads digits, at least one, and returns how many there were.
 func (j *jsonReader) digits() (n int) {
 	for ; j.off < len(j.given) && j.given[j.off]-'0' <= 9; n++ {
 		j.off++
@@ -62,10 +63,10 @@ func (j *jsonReader) digits() (n int) {
 	return n
 }
 
-// here says whether c comes next, without white space before it.
+// here reports whether c is the next byte; white space is not skipped.
 func (j *jsonReader) here(c byte) bool { return j.off < len(j.given) && j.given[j.off] == c }
 
-// text makes a string, and says how long it is.
+// convertText converts a string and returns the length of the string in bytes.
 func (j *jsonReader) text() int {
 	j.off++
 	from := j.off
@@ -84,10 +85,10 @@ func (j *jsonReader) text() int {
 	return len(s)
 }
 
-// plainInJSON says whether a byte of a string stands for itself.
+// plainInJSON reports whether a byte of a JSON string stands for itself.
 func plainInJSON(c byte) bool { return c != '"' && c != '\\' && c >= ' ' }
 
-// escaped goes on with a string up to its closing quote.
+// escaped reads the rest of a string, up to the closing quote, after the prefix before the first escape.
 func (j *jsonReader) escaped(begun []byte) []byte {
 	s := append(j.scratch[:0], begun...)
 	for j.err == nil && !j.here('"') {
@@ -105,7 +106,7 @@ func (j *jsonReader) escaped(begun []byte) []byte {
 	return s
 }
 
-// escape takes what a backslash begins.
+// readEscape reads an escape, which begins with a backslash, and appends its character to s.
 func (j *jsonReader) escape(s []byte) []byte {
 	const letters, means = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 	j.off++
@@ -114,7 +115,7 @@ func (j *jsonReader) escape(s []byte) []byte {
 		if c >= highSurrogates && c < lowSurrogates {
 			c = j.pair(c)
 		}
-		return utf8.AppendRune(s, c) // Half a pair is no character, and written as the one for that.
+		return utf8.AppendRune(s, c) // Half of a surrogate pair is not a character and becomes U+FFFD.
 	}
 	i := -1
 	if j.off < len(j.given) {
@@ -128,7 +129,7 @@ func (j *jsonReader) escape(s []byte) []byte {
 	return append(s, means[i])
 }
 
-// unit takes the u and four hex digits.
+// unit reads the letter u and four hex digits.
 func (j *jsonReader) unit() rune {
 	digits := j.given[j.off+1 : min(j.off+5, len(j.given))]
 	v, err := strconv.ParseUint(string(digits), 16, 16)
@@ -147,7 +148,8 @@ const (
 	surrogatesEnd  = 0xe000
 )
 
-// pair takes the second half of a character, if it follows, and gives the whole; else the half.
+// pair reads the low half of a surrogate pair and returns the character. If no low half follows, nothing is read and
+// the result is the high half.
 func (j *jsonReader) pair(high rune) rune {
 	at := j.off
 	if j.here('\\') {

@@ -7,23 +7,23 @@ import (
 	"unicode/utf8"
 )
 
-// A Key names one chunk of one rank of one model: LMCache's CacheEngineKey in the text form of its
-// current revisions (V3),
+// A Key names a chunk of one rank of one model: LMCache's CacheEngineKey in the text form of the current revisions
+// (V3),
 //
 //	model@world_size@worker_id@hash@dtype[@tag%value...]
 //
-// Two keys are the same if and only if their texts are, so a node may keep just the text. For that
-// reason only the text that LMCache writes is read: decimal numbers without leading zeros or plus
-// signs, hex digits in lower case, the current dtype names.
+// Two keys are equal if and only if their texts are equal, so a node may keep only the text. For that reason only the
+// form that LMCache writes is accepted: decimal numbers without leading zeros or plus signs, hex digits in lower case,
+// the current dtype names.
 type Key struct {
 	Model     string // no '@'
 	WorldSize uint32
 	WorkerID  int32 // the tensor-parallel rank
-	// Hash is kept as text. LMCache hashes with Python's signed 64-bit hash (the text may start with
-	// '-') or with 256-bit functions (a big integer, or bytes with leading zeros).
+	// Hash is the hash as text. LMCache hashes with Python's signed 64-bit hash (the text may start with '-') or with
+	// 256-bit functions (a big integer, or bytes with leading zeros).
 	Hash  string
 	Dtype Dtype
-	Tags  []KeyTag // in the order of the text, which is part of the identity
+	Tags  []KeyTag // in the order of the text, because the order is part of the identity
 }
 
 // A KeyTag is one user-given property of a key.
@@ -39,7 +39,7 @@ type KeyCode uint8
 const (
 	_            KeyCode = iota
 	KeyEmpty             // no bytes
-	KeyTooLong           // beyond the caller's bound
+	KeyTooLong           // longer than the caller's limit
 	KeyEncoding          // not UTF-8
 	KeyParts             // fewer than five parts
 	KeyModel             // the model is empty or holds '@'
@@ -70,7 +70,7 @@ var keyTexts = [keyCodes]struct{ field, remedy string }{
 // A KeyError says why a text is not a key.
 type KeyError struct {
 	Code  KeyCode
-	Found string // the part at fault, at most quoteMax bytes of it, quoted
+	Found string // the faulty part, quoted; at most quoteMax bytes of the part
 }
 
 func (e *KeyError) Error() string {
@@ -84,8 +84,8 @@ func keyError(code KeyCode, part []byte) error {
 	return &KeyError{code, quote(part)}
 }
 
-// CheckKey checks what ParseKey checks, and the length, in one pass. It allocates only for an
-// error, a *KeyError.
+// CheckKey checks everything that ParseKey checks, and the length, in one pass. CheckKey allocates only for an error, a
+// *KeyError.
 func CheckKey(b []byte, maxBytes int) error {
 	if len(b) > maxBytes {
 		return keyError(KeyTooLong, b)
@@ -93,15 +93,15 @@ func CheckKey(b []byte, maxBytes int) error {
 	return eachKeyPart(b, nil)
 }
 
-// KeyCheck checks the keys of a batch one after the other, as CheckKey does. They mostly differ in their hash alone: of
-// one like that before it, nothing else is looked at again. It keeps the key that it checked last. The zero value is
-// ready.
+// KeyCheck checks the keys of a batch one after another, with the same result as CheckKey. Most keys of a batch differ
+// only in the hash: if all other parts equal the parts of the previous key, KeyCheck checks only the hash. KeyCheck
+// keeps a view of the key that it checked last. The zero value is ready to use.
 type KeyCheck struct {
-	like     []byte // a key that is right
-	from, to int    // its hash; to is zero while nobody has looked where that is
+	like     []byte // the last valid key
+	from, to int    // the range of the hash in that key; to is zero while the range is unknown
 }
 
-// Check is CheckKey.
+// Check checks a key as CheckKey does.
 func (c *KeyCheck) Check(b []byte, maxBytes int) error {
 	if c.alike(b) && len(b) <= maxBytes {
 		return nil
@@ -114,7 +114,7 @@ func (c *KeyCheck) Check(b []byte, maxBytes int) error {
 	return nil
 }
 
-// alike says whether a key differs from the right one by its hash alone, and that is one.
+// alike reports whether a key differs from the last valid key only in the hash, and has a valid hash.
 func (c *KeyCheck) alike(b []byte) bool {
 	if c.like == nil {
 		return false
@@ -128,7 +128,7 @@ func (c *KeyCheck) alike(b []byte) bool {
 		validHash(b[c.from:end])
 }
 
-// hashOf says where the hash of a right key stands, its fourth part.
+// hashOf returns the range of the hash in a valid key: the fourth part.
 func hashOf(key []byte) (from, to int) {
 	for range 3 {
 		from += bytes.IndexByte(key[from:], '@') + 1
@@ -136,7 +136,7 @@ func hashOf(key []byte) (from, to int) {
 	return from, from + bytes.IndexByte(key[from:], '@')
 }
 
-// ParseKey reads a key. The error is a *KeyError; the key holds copies.
+// ParseKey parses a key. The error is a *KeyError; the key holds copies.
 func ParseKey(b []byte) (Key, error) {
 	var k Key
 	if err := eachKeyPart(b, &k); err != nil {
@@ -145,8 +145,8 @@ func ParseKey(b []byte) (Key, error) {
 	return k, nil
 }
 
-// plainKey says whether a text is a key without tags, as nearly all are: one pass, in which what is looked for is
-// checked at the same time. Of others it says nothing.
+// plainKey reports whether a text is a valid key without tags, as nearly all keys are. It needs a single pass. If the
+// result is false, the text may still be a valid key.
 func plainKey(b []byte) bool {
 	at := bytes.IndexByte(b, '@')
 	if at <= 0 || !ascii(b[:at]) {
@@ -156,7 +156,7 @@ func plainKey(b []byte) bool {
 	if end < 0 || worldSize == 0 {
 		return false
 	}
-	if _, end = digitsAt(b, end); end < 0 { // That of a negative one is for who looks twice.
+	if _, end = digitsAt(b, end); end < 0 { // A negative worker id is left to the slow path.
 		return false
 	}
 	hash := end
@@ -166,7 +166,8 @@ func plainKey(b []byte) bool {
 	return end > hash && end < len(b) && b[end] == '@' && currentDtype(b[end+1:]) != DtypeNone
 }
 
-// digitsAt reads a decimal number that an '@' follows, and says what is behind that; -1 if it is none.
+// digitsAt parses a decimal number with an '@' behind the number, and returns the offset behind the '@', or -1 if there
+// is no such number.
 func digitsAt(b []byte, from int) (v uint64, end int) {
 	at := from
 	for ; at < len(b) && b[at]-'0' <= 9 && at-from <= 10; at++ {
@@ -178,7 +179,7 @@ func digitsAt(b []byte, from int) (v uint64, end int) {
 	return v, at + 1
 }
 
-// eachKeyPart checks the parts from left to right and notes them in k unless that is nil.
+// eachKeyPart checks the parts from left to right, and stores the parts in k unless k is nil.
 func eachKeyPart(b []byte, k *Key) error {
 	if k == nil && plainKey(b) {
 		return nil
@@ -230,7 +231,7 @@ func eachKeyPart(b []byte, k *Key) error {
 	return nil
 }
 
-// cutAt splits off what stands before the first '@'.
+// cutAt returns the parts before and after the first '@'.
 func cutAt(b []byte) (before, after []byte, found bool) {
 	if i := bytes.IndexByte(b, '@'); i >= 0 {
 		return b[:i], b[i+1:], true
@@ -261,8 +262,8 @@ func signedDecimal(b []byte) (int32, bool) {
 	return int32(v), ok
 }
 
-// validHash takes lower-case hex digits. Only integers have a sign, and they have no leading zeros;
-// without a sign it may be the text of bytes, which may have them.
+// validHash reports whether b consists of lower-case hex digits. Only integers have a sign, and integers have no
+// leading zeros; a text without a sign may be the hex form of bytes, which may have leading zeros.
 func validHash(b []byte) bool {
 	if len(b) > 0 && b[0] == '-' {
 		if b = b[1:]; len(b) > 0 && b[0] == '0' {
@@ -277,7 +278,7 @@ func validHash(b []byte) bool {
 	return len(b) > 0
 }
 
-// hexLower has the digits of a hash.
+// hexLower holds true for each digit of a hash.
 var hexLower = func() (t [256]bool) {
 	for _, c := range []byte("0123456789abcdef") {
 		t[c] = true
@@ -285,7 +286,7 @@ var hexLower = func() (t [256]bool) {
 	return t
 }()
 
-// AppendTo appends the key's text. A key that Validate refuses has none that could be read back.
+// AppendTo appends the key's text. If Validate refuses the key, the text cannot be parsed back.
 func (k *Key) AppendTo(b []byte) []byte {
 	b = append(b, k.Model...)
 	b = strconv.AppendUint(append(b, '@'), uint64(k.WorldSize), 10)
@@ -302,8 +303,7 @@ func (k *Key) AppendTo(b []byte) []byte {
 // String returns the key's text.
 func (k *Key) String() string { return string(k.AppendTo(nil)) }
 
-// Validate checks that the key has a text and that the text means this key. The error is a
-// *KeyError.
+// Validate checks that the key has a text and that parsing this text gives the key. The error is a *KeyError.
 func (k *Key) Validate() error {
 	if strings.Contains(k.Model, "@") {
 		return keyError(KeyModel, []byte(k.Model))

@@ -2,8 +2,8 @@ package protocol
 
 import "strings"
 
-// kinds are the beginnings of tags that programs of LMCache's family write and that this package does not speak, and
-// who writes them.
+// kinds maps prefixes of tags to the programs of LMCache's family that write tags with these prefixes. This package
+// does not decode the messages of these programs.
 var kinds = []struct{ prefix, speaker string }{
 	{"Nixl", "lmcache, transfer_channel nixl"},
 	{"Mooncake", "lmcache, transfer_channel mooncake"},
@@ -12,9 +12,9 @@ var kinds = []struct{ prefix, speaker string }{
 	{"CancelNotif", "lmcache, asynchronous pd backend"},
 }
 
-// Speaker says in a few words who writes messages like b, where that is another kind of program of LMCache's family
-// than a node that does PD speaks to, or one with another transfer channel. It is empty for what nobody known writes,
-// and for messages of FamilyPD. The words are ours, whatever b holds.
+// Speaker describes in a few words the program that writes messages like b, if b is not a message of FamilyPD: another
+// program of LMCache's family, a program with another transfer channel, or an engine or agent of kvferry. The result is
+// empty for messages of FamilyPD and of unknown programs. The text never contains bytes of b.
 func Speaker(b []byte, lim *Limits) string {
 	r := open(b, lim)
 	for n := r.mapHeader(); n > 0 && r.ok(); n-- {

@@ -5,17 +5,17 @@ import (
 	"strconv"
 )
 
-// A layer's key is LMCache's LayerCacheEngineKey: that of its chunk, with the layer's number behind the dtype and
-// before the tags,
+// A layer's key is LMCache's LayerCacheEngineKey: the key of the layer's chunk, with the layer's number behind the dtype
+// and before the tags,
 //
 //	model@world_size@worker_id@hash@dtype@layer[@tag%value...]
 //
-// No key of a chunk looks like it: a tag has a '%'.
+// No key of a chunk has this form, because the part behind the dtype is then a tag, and a tag contains a '%'.
 
-// LayersMax bounds the layers of a chunk.
+// LayersMax is the limit on the layers of a chunk.
 const LayersMax = 1024
 
-// AppendLayerKey appends the key of one layer of the chunk that has a key.
+// AppendLayerKey appends the key of one layer of the chunk with the given key.
 func AppendLayerKey(b, key []byte, layer uint32) []byte {
 	at := behindDtype(key)
 	b = append(b, key[:at]...)
@@ -23,15 +23,16 @@ func AppendLayerKey(b, key []byte, layer uint32) []byte {
 	return append(b, key[at:]...)
 }
 
-// A LayerKeyCheck splits the keys of a batch one after the other, and checks them as KeyCheck does. It keeps memory
-// for two; the zero value is ready.
+// A LayerKeyCheck splits and checks the keys of a batch of layers one after another, as KeyCheck checks keys. It keeps
+// memory for two keys of chunks; the zero value is ready to use.
 type LayerKeyCheck struct {
 	check KeyCheck
 	bufs  [2][]byte
-	right int // the one that the check compares with: nothing else is written there
+	right int // index of the buffer whose key check compares with, so this buffer must not be overwritten
 }
 
-// Split returns which layer a key is of, and the key of its chunk, until the next call. The error is a *KeyError.
+// Split returns the layer of a key, and the key of the layer's chunk, which is valid until the next call. The error is
+// a *KeyError.
 func (c *LayerKeyCheck) Split(b []byte, maxBytes int) (chunk []byte, layer uint32, err error) {
 	if len(b) > maxBytes {
 		return nil, 0, keyError(KeyTooLong, b)
@@ -60,11 +61,11 @@ func (c *LayerKeyCheck) Split(b []byte, maxBytes int) (chunk []byte, layer uint3
 	return chunk, layer, nil
 }
 
-// errNoLayer is the error for the key of a whole chunk. Callers that take keys of both kinds meet it often, so it is not
-// made anew each time.
+// errNoLayer is the error for the key of a whole chunk. Callers that accept both kinds of keys get this error often, so
+// it is allocated only once.
 var errNoLayer = keyError(KeyLayer, nil)
 
-// behindDtype is where the fifth part of a key ends.
+// behindDtype returns the offset at which the fifth part of a key ends.
 func behindDtype(key []byte) (at int) {
 	for range 5 {
 		i := bytes.IndexByte(key[at:], '@')

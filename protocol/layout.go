@@ -5,17 +5,17 @@ import (
 	"strconv"
 )
 
-// ShapeRank is the most dimensions that a shape can have.
+// ShapeRank is the largest number of dimensions of a shape.
 const ShapeRank = 4
 
-// A Shape is the extent of a tensor: the first N of Dims. The others are zero, so that shapes
+// A Shape is the extent of a tensor in each dimension: the first N of Dims. The remaining Dims are zero, so that shapes
 // compare with ==.
 type Shape struct {
 	Dims [ShapeRank]uint32
 	N    uint8
 }
 
-// Elements returns the product of the dimensions; ok is false if it does not fit. A shape without
+// Elements returns the product of the dimensions; ok is false if the product does not fit 64 bits. A shape without
 // dimensions has no elements.
 func (s Shape) Elements() (n uint64, ok bool) {
 	if s.N == 0 || s.N > ShapeRank {
@@ -32,7 +32,7 @@ func (s Shape) Elements() (n uint64, ok bool) {
 	return n, true
 }
 
-// String renders [2, 36, 256, 512].
+// String returns for example [2, 36, 256, 512].
 func (s Shape) String() string {
 	b := []byte{'['}
 	for i, d := range s.Dims[:min(s.N, ShapeRank)] {
@@ -44,8 +44,8 @@ func (s Shape) String() string {
 	return string(append(b, ']'))
 }
 
-// A Layout says what one full chunk looks like, and with that how large a page is. Both ends of a
-// transfer must have the same, and it compares with ==.
+// A Layout describes a full chunk, and thereby the size of a page. Both ends of a transfer must have the same layout.
+// Layouts compare with ==.
 type Layout struct {
 	Format Format
 	Shape  Shape // of a full chunk
@@ -58,12 +58,12 @@ type LayoutCode uint8
 // The kinds of unusable layouts.
 const (
 	_               LayoutCode = iota
-	LayoutFormat               // the format has no tokens, so no chunks
-	LayoutRank                 // another number of dimensions than the format has
-	LayoutDimension            // a dimension is zero, or not the one the format prescribes
+	LayoutFormat               // the format has no tokens, and therefore no chunks
+	LayoutRank                 // the number of dimensions is not that of the format
+	LayoutDimension            // a dimension is zero, or not the value that the format prescribes
 	LayoutDtype                // no dtype
-	LayoutOverflow             // the bytes of a chunk do not fit 63 bits
-	LayoutTokens               // a number of tokens that no chunk of this layout has
+	LayoutOverflow             // the number of bytes of a chunk does not fit 63 bits
+	LayoutTokens               // no chunk of this layout has this number of tokens
 )
 
 // A LayoutError says what is wrong with a layout or with a number of tokens.
@@ -78,8 +78,8 @@ func (e *LayoutError) Error() string {
 	return "layout: " + e.Field + " " + e.Value + ": " + e.Remedy
 }
 
-// Validate checks that l describes chunks: a format with tokens, as many dimensions as it has, none
-// of them zero, a dtype, and a size that can be computed. The error is a *LayoutError.
+// Validate checks that l describes chunks: a format with tokens, the number of dimensions of that format, no dimension
+// that is zero, a dtype, and a size that can be computed. The error is a *LayoutError.
 func (l Layout) Validate() error {
 	if l.Format.TokenDim() < 0 {
 		return &LayoutError{LayoutFormat, "format", l.Format.String(), "use one with a token dimension, such as KV_2LTD"}
@@ -91,7 +91,7 @@ func (l Layout) Validate() error {
 	}
 	for i, d := range l.Shape.Dims {
 		if i >= int(f.rank) {
-			if d != 0 { // It would make equal shapes differ.
+			if d != 0 { // Equal shapes would differ.
 				return &LayoutError{LayoutDimension, "shape", l.Shape.String(),
 					"make the unused dimension " + strconv.Itoa(i) + " zero"}
 			}
@@ -112,7 +112,7 @@ func (l Layout) Validate() error {
 // PageBytes returns the size of a page, which holds one full chunk of all layers.
 func (l Layout) PageBytes() (uint64, error) { return l.bytes(l.Shape) }
 
-// Tokens returns the tokens of a full chunk, or 0 if l is not valid.
+// Tokens returns the number of tokens of a full chunk, or 0 if l is not valid.
 func (l Layout) Tokens() uint32 {
 	d := l.Format.TokenDim()
 	if d < 0 || d >= int(l.Shape.N) {
@@ -121,8 +121,8 @@ func (l Layout) Tokens() uint32 {
 	return l.Shape.Dims[d]
 }
 
-// TokenBytes returns the bytes that each token has of a page, or 0 if l is not valid: ChunkBytes of n tokens is n times
-// as much.
+// TokenBytes returns the number of bytes of a page that belong to each token, or 0 if l is not valid: ChunkBytes of n
+// tokens is n times TokenBytes.
 func (l Layout) TokenBytes() uint64 {
 	page, err := l.PageBytes()
 	if err != nil || l.Tokens() == 0 {
@@ -131,7 +131,7 @@ func (l Layout) TokenBytes() uint64 {
 	return page / uint64(l.Tokens())
 }
 
-// WithTokens returns l for chunks of n tokens, more or fewer than now.
+// WithTokens returns l for chunks of n tokens instead of Tokens.
 func (l Layout) WithTokens(n uint32) (Layout, error) {
 	d := l.Format.TokenDim()
 	if d < 0 || d >= int(l.Shape.N) {
@@ -147,11 +147,11 @@ func (l Layout) WithTokens(n uint32) (Layout, error) {
 	return l, nil
 }
 
-// layerDim is the dimension of the layers in formats that have them.
+// layerDim is the index of the dimension of layers in formats that have layers.
 const layerDim = 1
 
-// OneLayer returns the layout of one layer of chunks that have l, and how many layers they have. Only formats with
-// layers have such a layout.
+// OneLayer returns the layout of one layer of chunks with layout l, and the number of layers. It reports false for
+// formats without layers.
 func (l Layout) OneLayer() (one Layout, layers uint32, ok bool) {
 	if l.Format != FormatKV2LTD && l.Format != FormatKVMLA {
 		return Layout{}, 0, false
@@ -160,8 +160,9 @@ func (l Layout) OneLayer() (one Layout, layers uint32, ok bool) {
 	return l, layers, true
 }
 
-// Whole undoes OneLayer: it returns the layout of chunks of so many layers, each of which has l, and in how many
-// stripes a layer lies in one. A KV_2LTD has the keys of all layers before the values of any.
+// Whole is the inverse of OneLayer: it returns the layout of chunks with the given number of layers, where l is the
+// layout of one layer, and the number of stripes of a layer in a chunk. A KV_2LTD has two stripes, because the keys of
+// all layers precede the values of all layers.
 func (l Layout) Whole(layers uint32) (whole Layout, stripes uint32, ok bool) {
 	if _, one, has := l.OneLayer(); !has || one != 1 {
 		return Layout{}, 0, false
@@ -170,9 +171,9 @@ func (l Layout) Whole(layers uint32) (whole Layout, stripes uint32, ok bool) {
 	return l, l.Shape.Dims[0], l.Validate() == nil
 }
 
-// ChunkBytes returns how many bytes of a page are valid when its chunk holds tokens tokens, from 1
-// to Tokens. A partial chunk is stored in its own compact shape, not as a part of the full one, so
-// its valid bytes are the first of the page, and what follows them belongs to nobody.
+// ChunkBytes returns the number of valid bytes of a page whose chunk holds the given number of tokens, from 1 to
+// Tokens. A partial chunk is stored in its own compact shape, not as a part of the full chunk, so the valid bytes are
+// the first bytes of the page, and the rest of the page is unused.
 func (l Layout) ChunkBytes(tokens uint32) (uint64, error) {
 	if full := l.Tokens(); tokens == 0 || tokens > full {
 		return 0, &LayoutError{LayoutTokens, "tokens", strconv.FormatUint(uint64(tokens), 10),
@@ -183,7 +184,7 @@ func (l Layout) ChunkBytes(tokens uint32) (uint64, error) {
 	return l.bytes(s)
 }
 
-// bytes returns the size of a tensor of shape s; it fits an int64, as memory does.
+// bytes returns the size of a tensor of shape s, which fits an int64.
 func (l Layout) bytes(s Shape) (uint64, error) {
 	if !l.Dtype.Valid() {
 		return 0, &LayoutError{LayoutDtype, "dtype", strconv.Quote(l.Dtype.String()), "name one, such as bfloat16"}

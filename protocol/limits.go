@@ -1,44 +1,45 @@
 package protocol
 
-// Limits bounds what a decoder accepts. A limit of zero accepts nothing of its kind; a nil
-// *Limits stands for DefaultLimits. Limits are read only while decoding and may be shared.
+// Limits bounds what a decoder accepts. A limit of zero accepts nothing of the limited kind; a nil *Limits stands for
+// DefaultLimits. Decoders only read Limits, so several decoders may share one.
 type Limits struct {
-	// MessageBytes bounds a whole payload. Default 1 MiB: 4,096 keys of 200 bytes fit.
+	// MessageBytes bounds a whole payload. Default 1 MiB, enough for 4,096 keys of 200 bytes.
 	MessageBytes int
-	// KeyBytes bounds one cache-engine key. Default 512: model paths are the long part.
+	// KeyBytes bounds a cache-engine key. Default 512: model paths are the long part.
 	KeyBytes int
-	// StringBytes bounds every other declared string and every field name. Default 1 KiB.
+	// StringBytes bounds every declared string that is not a key, and every field name. Default 1 KiB.
 	StringBytes int
-	// BlobBytes bounds one opaque plane blob of a handshake. Default 16 KiB.
+	// BlobBytes bounds an opaque blob of a data plane in a handshake. Default 16 KiB.
 	BlobBytes int
-	// ArrayLen bounds the keys of a batch and every list that runs beside them. Default 4,096.
+	// ArrayLen bounds the keys of a batch and every list that is parallel to the keys. Default 4,096.
 	ArrayLen int
-	// BufferCount bounds the buffers that one peer may announce. Default 256.
+	// BufferCount bounds the buffers that a peer may announce. Default 256.
 	BufferCount int
-	// PlaneCount bounds the data planes that one peer may announce. Default 16.
+	// PlaneCount bounds the data planes that a peer may announce. Default 16.
 	PlaneCount int
-	// HashCount bounds the chunk hashes of one message: of a lookup, of a batch of a full sync. Default 65,536: LMCache's
-	// workers send 2,000, and a million tokens in its chunks are 4,096.
+	// HashCount bounds the chunk hashes of a message: of a lookup, or of a batch of a full sync. Default 65,536:
+	// LMCache's workers send 2,000, and a million tokens in LMCache's chunks are 4,096.
 	HashCount int
-	// OperationCount bounds the admits and evicts of one message. Default 4,096: LMCache's workers send 50.
+	// OperationCount bounds the admits and evicts of a message. Default 4,096: LMCache's workers send 50.
 	OperationCount int
-	// HolderCount bounds the holders that answer one lookup. Default 256.
+	// HolderCount bounds the holders in the reply to a lookup. Default 256.
 	HolderCount int
-	// CommandCount bounds the commands of one heartbeat's answer. Default 16.
+	// CommandCount bounds the commands in the reply to a heartbeat. Default 16.
 	CommandCount int
-	// BlockCount bounds the blocks that one registration names. Default 65,536: a million tokens in blocks of 16.
+	// BlockCount bounds the blocks that a registration names. Default 65,536: a million tokens in blocks of 16.
 	BlockCount int
-	// AgentBytes bounds what a data plane's library says of an agent. Default 256 KiB: NIXL's grows with the regions.
+	// AgentBytes bounds the description of an agent by a data plane's library. Default 256 KiB: NIXL's description grows
+	// with the number of regions.
 	AgentBytes int
-	// MapLen bounds the fields of one declared map, the unknown ones included, and of JSON those of every object.
+	// MapLen bounds the fields of a declared map, unknown fields included, and in JSON the fields of every object.
 	// Default 64.
 	MapLen int
-	// Depth bounds nesting, counted from 1 for the message itself. Default 8; the reference
-	// messages need 3. Never more than depthMax applies, whatever is set.
+	// Depth bounds nesting; the message itself has depth 1. Default 8: the reference messages need 3. The effective limit
+	// is never above depthMax.
 	Depth int
 }
 
-// depthMax keeps the recursion that skips unknown fields within a few KiB of stack.
+// depthMax bounds the recursion that skips unknown fields, so that the stack stays within a few KiB.
 const depthMax = 64
 
 var defaultLimits = Limits{
@@ -59,10 +60,10 @@ var defaultLimits = Limits{
 	Depth:          8,
 }
 
-// DefaultLimits returns the limits that suit every known deployment.
+// DefaultLimits returns limits that suit every known deployment.
 func DefaultLimits() Limits { return defaultLimits }
 
-// orDefault resolves a nil.
+// orDefault returns l, or the default limits if l is nil.
 func (l *Limits) orDefault() *Limits {
 	if l == nil {
 		return &defaultLimits

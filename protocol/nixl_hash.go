@@ -6,32 +6,32 @@ import (
 	"strconv"
 )
 
-// NixlFactors are what both ends of vLLM's NIXL connector must have in common: their compatibility hash is made of
-// them. Model and dtypes are texts as the engine is configured with them.
+// NixlFactors are the settings that both ends of vLLM's NIXL connector must have in common: the compatibility hash is
+// computed from these settings. Model and dtypes are the texts with which the engine is configured.
 type NixlFactors struct {
 	VLLMVersion      string // with its local suffix
 	ConnectorVersion int
 	Model            string
-	Dtype            string // as torch.bfloat16
+	Dtype            string // for example torch.bfloat16
 	KVHeads          int    // of all ranks
 	HeadSize         int
 	HiddenLayers     int    // of all stages
-	Backend          string // of push with a packed layout: all, sorted, with commas between
+	Backend          string // in push mode with a packed layout: all backends, sorted, separated by commas
 	CacheDtype       string
 	Hybrid           bool // is_hma_enabled
 	Speculative      *NixlSpeculative
 	TransferMode     string // push or pull
 }
 
-// NixlSpeculative is how an engine drafts tokens, if it does. Empty revisions are none.
+// NixlSpeculative describes how an engine drafts tokens, if it does. An empty revision means that there is none.
 type NixlSpeculative struct {
 	Method, Model, Revision, CodeRevision string
 	ParallelDrafting                      bool
 	CacheDtype                            string
-	AuxiliaryLayers                       []int // nil: none are named
+	AuxiliaryLayers                       []int // nil: no layers are named
 }
 
-// Hash is the SHA-256, in hex, of the factors as Python's json writes them with its keys sorted.
+// Hash returns the SHA-256, in hex, of the factors as Python's json module writes them with sorted keys.
 func (f *NixlFactors) Hash() string {
 	sum := sha256.Sum256(f.json(nil))
 	return hex.EncodeToString(sum[:])
@@ -83,7 +83,8 @@ func appendJSONTextOrNull(b []byte, s string) []byte {
 	return appendJSONText(b, s)
 }
 
-// appendJSONText writes a text as Python does: what is not ASCII in UTF-16, escaped. What is no UTF-8 is U+FFFD.
+// appendJSONText appends a text as Python's json module writes it: characters that are not ASCII are escaped in UTF-16,
+// and bytes that are not UTF-8 become U+FFFD.
 func appendJSONText(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, c := range s {
@@ -102,7 +103,7 @@ func appendJSONText(b []byte, s string) []byte {
 			b = append(b, `\f`...)
 		case c >= ' ' && c <= '~':
 			b = append(b, byte(c))
-		case c > 0xffff: // As a pair of surrogates.
+		case c > 0xffff: // A pair of surrogates.
 			b = escape(escape(b, 0xd800+(c-0x10000)>>10), 0xdc00+(c-0x10000)&0x3ff)
 		default:
 			b = escape(b, c)

@@ -6,7 +6,7 @@ import (
 )
 
 // The side channel of vLLM's NIXL connector: a REQ socket asks a ROUTER for the metadata of one rank and receives two
-// parts, a NixlHello and a NixlClock. The reference's listener terminates when it cannot decode a question.
+// parts, a NixlHello and a NixlClock. The reference's listener terminates when it cannot decode a request.
 
 // A NixlQuestion asks for the metadata of one rank.
 type NixlQuestion struct {
@@ -21,8 +21,8 @@ func (m *NixlQuestion) Append(b []byte) []byte {
 	return appendUint(appendUint(b, uint64(m.PPRank)), uint64(m.TPRank))
 }
 
-// Decode fills m from b. The first element may be a str or bytes, because the reference accepts both. The error is a
-// *DecodeError.
+// Decode fills m from b. The first element may be a str or a bin, because the reference accepts both types. The error
+// is a *DecodeError.
 func (m *NixlQuestion) Decode(b []byte, lim *Limits) error {
 	*m = NixlQuestion{}
 	r := openAs(b, lim, "GET_META", "an array")
@@ -50,12 +50,12 @@ func (m *NixlQuestion) Decode(b []byte, lim *Limits) error {
 	return r.result()
 }
 
-// A NixlHello is the first part of the reply to a NixlQuestion. Hash must be compared before Metadata is decoded: if it
-// differs, the metadata may mean something else.
+// A NixlHello is the first part of the reply to a NixlQuestion. Receivers compare Hash before they decode Metadata: if
+// the hash differs, the metadata may have another meaning.
 //
 //wire:untagged name=NixlHandshakePayload
 type NixlHello struct {
-	Hash     []byte `wire:"compatibility_hash"`                    // SHA-256 in hex, of what both ends must have in common
+	Hash     []byte `wire:"compatibility_hash"`                    // SHA-256 in hex of the settings in common
 	Metadata []byte `wire:"agent_metadata_bytes,bin=MessageBytes"` // a NixlMetadata
 }
 
@@ -67,7 +67,7 @@ type NixlClock struct {
 // Append appends the part to b.
 func (m *NixlClock) Append(b []byte) []byte { return appendFloat(b, m.Seconds) }
 
-// Decode fills m from b and refuses a number that is not finite. The error is a *DecodeError.
+// Decode fills m from b and refuses infinite values and NaN. The error is a *DecodeError.
 func (m *NixlClock) Decode(b []byte, lim *Limits) error {
 	*m = NixlClock{}
 	r := openAs(b, lim, "clock", "a float")

@@ -6,24 +6,24 @@ import (
 )
 
 // NixlVersions are the versions of vLLM's NIXL connector whose messages this package decodes, with the releases of vLLM
-// that have them. What version 15 adds to 14 concerns only engines that pull.
+// that contain the versions. The additions of version 15 to version 14 concern only engines that pull.
 const NixlVersions = "14 (vLLM 0.32) or 15 (vLLM 0.33)"
 
-// A NixlMetadata describes a worker of vLLM's NIXL connector and its memory (NixlAgentMetadata of NixlVersions). Its
-// blocks lie in regions, one for each view of an attention layer: a block begins at BaseAddrs[region] plus its number
-// times BlockStrides[region]. Units are bytes and tokens. Decode is as strict as the reference, and does not check that
-// the lists by region are equally long.
+// A NixlMetadata describes a worker of vLLM's NIXL connector and the worker's memory (NixlAgentMetadata of
+// NixlVersions). The blocks lie in regions, one region for each view of an attention layer: a block begins at
+// BaseAddrs[region] plus the block's number times BlockStrides[region]. Units are bytes and tokens. Decode is as strict
+// as the reference, and does not check that the lists by region are equally long.
 //
 //wire:untagged name=NixlAgentMetadata
 type NixlMetadata struct {
 	EngineID     []byte    `wire:"engine_id"`
-	Agent        []byte    `wire:"agent_metadata,bin=AgentBytes"` // libnixl's own, for the end that connects to the agent
+	Agent        []byte    `wire:"agent_metadata,bin=AgentBytes"` // libnixl's own, for peers that connect to the agent
 	BaseAddrs    []uint64  `wire:"kv_caches_base_addr"`           // by region
 	DeviceID     uint64    `wire:"device_id"`
 	NumBlocks    uint64    `wire:"num_blocks"`      // kernel blocks
 	BlockLens    []uint64  `wire:"block_lens"`      // by region
 	BlockStrides []uint64  `wire:"block_strides"`   // by region
-	Layout       []byte    `wire:"kv_cache_layout"` // as LBHNC
+	Layout       []byte    `wire:"kv_cache_layout"` // for example LBHNC
 	BlockSize    uint64    `wire:"block_size"`      // tokens of a kernel block
 	SSMSizes     [2]uint64 `wire:"ssm_sizes"`
 	Backend      []byte    `wire:"attn_backend_name"`
@@ -33,24 +33,24 @@ type NixlMetadata struct {
 
 	DCPSize     uint64 `wire:"dcp_size,default=1"`
 	PCPSize     uint64 `wire:"pcp_size,default=1"`
-	HasPLE      bool   `wire:"-"` // PLEBlockLen is there
+	HasPLE      bool   `wire:"-"` // PLEBlockLen is present
 	PLEBlockLen uint64 `wire:"ple_block_len,optional,nil=HasPLE"`
 
-	// Members are, by region, the layers that are packed into its rows.
+	// Members are, by region, the layers that are packed into the rows of the region.
 	Members [][][]byte         `wire:"region_members,optional"`
 	Packed  []NixlPackedMember `wire:"packed_member_layouts,optional"` // in the order of the bytes
 
-	// Missing is the first field that an engine of NixlVersions sends and that is absent, Unknown the first one that is
-	// present and that such an engine does not send; both are views. Such an engine sends every field, also those with
-	// defaults.
+	// Missing is the first absent field among the fields that an engine of NixlVersions sends, and Unknown the first
+	// field that such an engine does not send; both are views. An engine of NixlVersions sends every field, including the
+	// fields with defaults.
 	Missing []byte `wire:"-"`
 	Unknown []byte `wire:"-"`
 }
 
-// NixlRegions are lists by region. Each of them may be nil on the wire: its Has field is then false, and it is empty.
+// NixlRegions are lists by region. Each list may be nil on the wire: then the list is empty and its Has field is false.
 type NixlRegions struct {
 	NumBlocks []uint64 `wire:"region_num_blocks,optional,nil=HasNumBlocks"`
-	GroupIDs  []int64  `wire:"region_group_ids,optional,nil=HasGroupIDs"` // -1: of all groups
+	GroupIDs  []int64  `wire:"region_group_ids,optional,nil=HasGroupIDs"` // -1: all groups
 	Names     [][]byte `wire:"region_names,optional,nil=HasNames"`
 	MemTypes  [][]byte `wire:"region_mem_types,optional,nil=HasMemTypes"`
 
@@ -75,8 +75,8 @@ func (m *NixlMetadata) validate(w *fields) {
 	m.Unknown = w.extra
 }
 
-// Foreign describes how m differs from what engines of NixlVersions send, or is empty if it does not. The version
-// itself is not on the wire.
+// Foreign describes how m differs from the messages of engines of NixlVersions. It returns an empty text if there is no
+// difference. The version itself is not on the wire.
 func (m *NixlMetadata) Foreign() string {
 	switch {
 	case m.Missing != nil:
@@ -87,7 +87,7 @@ func (m *NixlMetadata) Foreign() string {
 	return ""
 }
 
-// members appends lists of layers to vs and uses the memory of lists that vs held before.
+// members appends lists of layers to vs, and reuses the memory of lists that vs held before.
 func (r *reader) members(vs [][][]byte) [][][]byte {
 	n := r.arrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
@@ -100,7 +100,7 @@ func (r *reader) members(vs [][][]byte) [][][]byte {
 	return vs
 }
 
-// packedMembers appends a map of layers to vs. It refuses a second layer of the same name.
+// packedMembers appends a map of layers to vs, and refuses a map with the same layer name twice.
 func (r *reader) packedMembers(vs []NixlPackedMember) []NixlPackedMember {
 	seen := map[string]bool{}
 	n := r.mapUpTo(r.lim.ArrayLen, "ArrayLen")

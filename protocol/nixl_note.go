@@ -6,15 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// The notifications of vLLM's NIXL push connector, as of connector version 14 (vLLM 0.32.0). They are bytes beside the
-// name of an agent; what they are is seen from how they begin, and two of them are texts.
+// The notifications of vLLM's NIXL push connector, as of connector version 14 (vLLM 0.32.0). A notification consists of
+// bytes, which libnixl delivers with the name of the sending agent. The first bytes say which kind of notification it
+// is; two of the three kinds are texts.
 
-// A NixlNote says what a notification is.
+// A NixlNote is a kind of notification.
 type NixlNote uint8
 
-// What a notification is.
+// The kinds of notifications.
 const (
-	NixlCompletion   NixlNote = iota // <request>:<ranks>, and whatever is none of the others
+	NixlCompletion   NixlNote = iota // <request>:<ranks>, and every notification of no other kind
 	NixlRegistration                 // PUSH_REG:<a map>
 	NixlHeartbeat                    // HB:<request>,<request>,…
 )
@@ -24,7 +25,8 @@ const (
 	heartbeatPrefix    = "HB:"
 )
 
-// NixlNoteOf says what a notification is, in the reference's order of tests. It looks at how it begins alone.
+// NixlNoteOf returns the kind of a notification, by the first bytes alone. The kinds are tested in the order of the
+// reference implementation.
 func NixlNoteOf(b []byte) NixlNote {
 	switch {
 	case bytes.HasPrefix(b, []byte(registrationPrefix)):
@@ -35,15 +37,16 @@ func NixlNoteOf(b []byte) NixlNote {
 	return NixlCompletion
 }
 
-// CheckNixlRequest says why a request cannot be named in notifications: its name would be taken for something else, or
-// would end a list early. A request with such a name is to be refused before anything is sent of it. The error is a
+// CheckNixlRequest checks that notifications can carry the id of a request. An id can be unusable because a receiver
+// would take a notification with this id for another kind of notification, or because the id would end a list early.
+// The caller must refuse a request with an unusable id before it sends anything of the request. The error is a
 // *DecodeError.
 func CheckNixlRequest(id []byte, lim *Limits) error {
 	r := reader{b: id, lim: lim.orDefault(), message: "notification", field: "request_id"}
 	switch {
 	case len(id) == 0:
 		r.fail(DecodeEmpty, 0, "0 bytes", "a name")
-	case NixlNoteOf(append(id[:len(id):len(id)], ':')) != NixlCompletion: // As its completion begins.
+	case NixlNoteOf(append(id[:len(id):len(id)], ':')) != NixlCompletion: // A completion begins in this way.
 		r.fail(DecodeOutOfRange, 0, quote(id), "neither PUSH_REG nor HB up to the first colon")
 	case bytes.IndexByte(id, ',') >= 0:
 		r.fail(DecodeOutOfRange, bytes.IndexByte(id, ','), quote(id), "a name without a comma")
@@ -53,7 +56,7 @@ func CheckNixlRequest(id []byte, lim *Limits) error {
 	return r.result()
 }
 
-// checkText refuses what is no text within the limits, found at a byte.
+// checkText refuses a text that is too long or not UTF-8, and that begins at byte at.
 func (r *reader) checkText(at int, s []byte) {
 	switch {
 	case len(s) > r.lim.StringBytes:
@@ -63,11 +66,12 @@ func (r *reader) checkText(at int, s []byte) {
 	}
 }
 
-// A PushCompletion says that what one rank of the producer had to write for a request has been written: producer to
-// consumer, with each write. It names no rank: who sent it is the agent's name beside it.
+// A PushCompletion reports that one rank of the producer has written everything that it had to write for a request:
+// producer to consumer, with each write. The notification does not name the rank; libnixl passes the sending agent's
+// name beside the notification.
 type PushCompletion struct {
-	RequestID []byte // the consumer's, as it registered; may have colons
-	Ranks     uint32 // of the producer: its tensor-parallel size, 1 at least
+	RequestID []byte // the consumer's id of the request, from the registration; may contain colons
+	Ranks     uint32 // tensor-parallel size of the producer, at least 1
 }
 
 // Append appends the notification to b.
@@ -75,8 +79,9 @@ func (m *PushCompletion) Append(b []byte) []byte {
 	return strconv.AppendUint(append(append(b, m.RequestID...), ':'), uint64(m.Ranks), 10)
 }
 
-// Decode fills m from b; RequestID is a view of it. The last colon divides; the reference's reader ends its engine at
-// what has none, or no number behind it, and so nothing of the kind is believed. The error is a *DecodeError.
+// Decode fills m from b; RequestID is a view of b. The last colon separates the two fields. A text without a colon, or
+// without a number after the colon, is refused: the reference implementation terminates its engine on such a text. The
+// error is a *DecodeError.
 func (m *PushCompletion) Decode(b []byte, lim *Limits) error {
 	*m = PushCompletion{}
 	r := openAs(b, lim, "completion", "a text")
@@ -102,7 +107,7 @@ func (m *PushCompletion) Decode(b []byte, lim *Limits) error {
 	return r.result()
 }
 
-// ranksOf reads a number above 0 of at most 32 bits, in decimal digits alone.
+// ranksOf parses a number above 0 that fits 32 bits and consists of decimal digits only.
 func ranksOf(b []byte) (uint32, bool) {
 	for _, c := range b {
 		if c < '0' || c > '9' {
@@ -113,10 +118,10 @@ func ranksOf(b []byte) (uint32, bool) {
 	return uint32(n), err == nil && n > 0
 }
 
-// A PushHeartbeat asks a producer to keep the blocks of requests for longer: consumer to producer, every interval. What
-// is unknown there is passed over, nothing is made by it, and no lease becomes shorter.
+// A PushHeartbeat asks a producer to keep the blocks of requests for longer: consumer to producer, every interval. The
+// producer ignores unknown requests, creates nothing, and shortens no lease.
 type PushHeartbeat struct {
-	RequestIDs [][]byte // the producer's
+	RequestIDs [][]byte // the producer's ids
 }
 
 // Append appends the notification to b.
@@ -131,7 +136,7 @@ func (m *PushHeartbeat) Append(b []byte) []byte {
 	return b
 }
 
-// Decode fills m from b; RequestIDs are views of it. Names without a letter are left out. The error is a *DecodeError.
+// Decode fills m from b; RequestIDs are views of b. Empty ids are left out. The error is a *DecodeError.
 func (m *PushHeartbeat) Decode(b []byte, lim *Limits) error {
 	*m = PushHeartbeat{RequestIDs: m.RequestIDs[:0]}
 	r := openAs(b, lim, "heartbeat", "a text")

@@ -1,8 +1,8 @@
 package protocol
 
-// Messages about registrations that only kvferry nodes exchange. They use the channel on which a registration is a
-// request, and are sent only to producers whose handshake stated a geometry. Each begins with a prefix, as the
-// notifications of vLLM's connector do.
+// Messages about registrations that only kvferry nodes exchange. These messages use the channel on which a registration
+// is a request, and only producers that stated a geometry in the handshake receive them. Each message begins with a
+// prefix, as the notifications of vLLM's connector do.
 
 const (
 	endPrefix      = "PUSH_END:"
@@ -48,9 +48,9 @@ func openPrefixed(b []byte, lim *Limits, name, prefix string) reader {
 	return r
 }
 
-// A PushEnd is the reply to a registration, a withdrawal or a PushKeep: producer to consumer. The producer sends it
-// when no write of the operation is in flight any more, whatever its outcome. Code 0 means that all registered blocks
-// are written.
+// A PushEnd is the reply to a registration, a withdrawal or a PushKeep: producer to consumer. The producer sends the
+// reply when no write of the operation is in flight any more, whatever the outcome. Code 0 means that all registered
+// blocks are written.
 //
 //wire:untagged name=PUSH_END prefix=endPrefix
 type PushEnd struct {
@@ -62,8 +62,8 @@ type PushEnd struct {
 	Stamps      Stamps `wire:",inline"`             // the producer's
 }
 
-// A PushWithdrawal revokes a registration: no write of it may begin any more. When no write is in flight either, both
-// the withdrawal and the registration are answered by a PushEnd.
+// A PushWithdrawal revokes a registration: no write of the registration may begin any more. When no write is in flight
+// either, the producer answers both the withdrawal and the registration by a PushEnd.
 //
 //wire:untagged name=PUSH_OFF prefix=withdrawPrefix
 type PushWithdrawal struct {
@@ -74,9 +74,9 @@ type PushWithdrawal struct {
 }
 
 // A PushKeep extends the leases of requests that no registration names yet: consumer to producer, every interval while
-// they wait, and once for those that are not needed. It is answered by a PushEnd with operation 0. The producer ignores
-// requests that it does not know, creates nothing, and shortens no lease. A request is named by its transfer, or by the
-// producer's own id, or by an id that equals that one except for the eight hexadecimal digits at its end.
+// the requests wait, and once for requests that are not needed. The reply is a PushEnd with operation 0. The producer
+// ignores unknown requests, creates nothing, and shortens no lease. A request is named by its transfer, or by the
+// producer's own id, or by an id that differs from the producer's id only in the eight hexadecimal digits at the end.
 //
 //wire:untagged name=PUSH_KEEP prefix=keepPrefix
 type PushKeep struct {
@@ -87,8 +87,8 @@ type PushKeep struct {
 	Skip        [][]byte `wire:"kvf_skip,omitzero"` // requests that no consumer will register for
 }
 
-// NixlBase returns an id of a request without the suffix that an engine of vLLM appends: one dash and eight hexadecimal
-// digits, once. It is a view of id.
+// NixlBase returns the id of a request without the suffix that an engine of vLLM appends: a dash and eight hexadecimal
+// digits, once. The result is a view of id.
 func NixlBase(id []byte) []byte {
 	const tail = 9
 	if len(id) < tail || id[len(id)-tail] != '-' {

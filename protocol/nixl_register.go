@@ -3,8 +3,8 @@ package protocol
 import "slices"
 
 // A PushRegistration asks a producer to write the KV of a request into blocks of a consumer: consumer to producer, each
-// rank to each, as a notification PUSH_REG:<map>. The fields named remote describe the producer as the consumer knows
-// it; the reference's producer reads none of them.
+// rank to each rank, as a notification PUSH_REG:<map>. The fields named remote describe the producer as the consumer
+// knows it; the reference's producer reads none of these fields.
 //
 //wire:untagged name=PUSH_REG prefix=registrationPrefix
 type PushRegistration struct {
@@ -13,7 +13,7 @@ type PushRegistration struct {
 	Host      []byte `wire:"decode_host"`           // host of the consumer's side channel
 	Port      uint32 `wire:"decode_port,as=port"`
 	TPSize    uint32 `wire:"decode_tp_size,as=positive"`
-	// Blocks are, for each transfer group, the logical blocks to write, without those that are cached.
+	// Blocks are, for each transfer group, the logical blocks to write, without the blocks that are cached.
 	Blocks [][]uint64 `wire:"local_block_ids"`
 
 	Remote PushProducer `wire:",inline"`
@@ -22,20 +22,20 @@ type PushRegistration struct {
 	Ext    PushRegistrationExt `wire:",ext"`
 }
 
-// PushRegistrationExt is the extension of a PushRegistration, which makes it a request that is answered by a PushEnd.
-// The consumer grants, and sends first: its stamps tell the producer how long it may write.
+// PushRegistrationExt is the extension of a PushRegistration, which makes the registration a request that is answered
+// by a PushEnd. The consumer grants, and sends first: the consumer's stamps tell the producer how long it may write.
 type PushRegistrationExt struct {
 	Version     uint32 `wire:"kvf_v"`                 // version of these fields; its presence sets HasExt
 	Incarnation UUID   `wire:"kvf_inc,omitzero"`      // the consumer's incarnation
 	To          UUID   `wire:"kvf_to,omitzero"`       // the producer's incarnation, as far as the consumer knows
 	Operation   uint64 `wire:"kvf_op,omitzero"`       // number of the registration, the same in each attempt
 	Attempt     uint32 `wire:"kvf_try,omitzero"`      // number of the attempt
-	Transfer    []byte `wire:"kvf_transfer,omitzero"` // the router's name of the transfer at both ends; empty: it has none
-	// First and Ends are absolute positions by group, in kernel blocks: that of the first block listed, and the one after
-	// the last block to be written. An End of 0 means all blocks that are listed.
+	Transfer    []byte `wire:"kvf_transfer,omitzero"` // the router's name of the transfer at both ends; empty: no name
+	// First and Ends are absolute positions by group, in kernel blocks: First is the position of the first listed block,
+	// and Ends is the position after the last block to be written. An End of 0 means all listed blocks.
 	First []uint64 `wire:"kvf_first,omitzero,len=local_block_ids"`
 	Ends  []uint64 `wire:"kvf_ends,omitzero,len=local_block_ids"`
-	Grant uint64   `wire:"kvf_grant,omitzero"` // the write grant over all pages; 0: there are none
+	Grant uint64   `wire:"kvf_grant,omitzero"` // the write grant over all pages; 0: no pages
 	// Generations are the granted generations of this producer's pages, in the plan's order.
 	Generations []uint64 `wire:"kvf_gens,omitzero,as=blocks"`
 	// GrantedNS is the time at which the grant began, on the consumer's clock; not negative.
@@ -51,7 +51,8 @@ type PushRegistrationExt struct {
 	Caches uint64 `wire:"kvf_caches,omitzero"`
 }
 
-// A PushProducer is the producer that a registration is meant for. Its names are empty if the consumer does not say.
+// A PushProducer is the producer for which a registration is meant. The names are empty if the consumer does not state
+// them.
 type PushProducer struct {
 	EngineID []byte `wire:"remote_engine_id,optional"`
 	Host     []byte `wire:"remote_host,optional"` // host of its side channel
@@ -86,8 +87,8 @@ func (r *reader) positive() uint32 {
 	return n
 }
 
-// groups appends lists of blocks to vs and uses the memory of lists that vs held before. A flat list counts as one
-// group, because older senders write it.
+// groups appends lists of blocks to vs, and reuses the memory of lists that vs held before. A flat list is read as a
+// single group, because older senders write flat lists.
 func (r *reader) groups(vs [][]uint64) [][]uint64 {
 	from := r.off
 	n := r.arrayUpTo(r.lim.BlockCount, "BlockCount")
@@ -107,7 +108,8 @@ func (r *reader) groups(vs [][]uint64) [][]uint64 {
 	return vs
 }
 
-// nextList returns the empty list behind the end of vs whose memory can be used again, or nil.
+// nextList returns an empty list whose memory is that of the list after the last element of vs, or nil if there is
+// none.
 func nextList(vs [][]uint64) []uint64 {
 	if len(vs) < cap(vs) {
 		return vs[:len(vs)+1][len(vs)][:0]

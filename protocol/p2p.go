@@ -4,7 +4,8 @@ import "math"
 
 // The messages between peers that share chunks. The requester wants chunks, the owner has them.
 
-// A P2PInitSideMsg ends a handshake between peers that share: it asks on the init socket for the lookup socket.
+// A P2PInitSideMsg ends a handshake between peers that share: the requester asks on the init socket for the address of
+// the lookup socket.
 //
 //wire:message
 type P2PInitSideMsg struct{}
@@ -17,15 +18,15 @@ type P2PInitSideRetMsg struct {
 }
 
 // An AscendBatchedLookupAndGetMsg asks a peer for chunks: requester to owner, on the owner's lookup socket. The owner
-// serves the longest prefix of the keys that it has.
+// serves the longest prefix of the keys for which it has chunks.
 //
 // In push mode the requester names the pages into which the owner writes the chunks. In pull mode the owner replies
 // with the pages from which the chunks may be read, and the pages that the requester names mean nothing.
 //
 //wire:message
 type AscendBatchedLookupAndGetMsg struct {
-	LookupID   []byte   `wire:"lookup_id"`   // the requester's name of the lookup; another requester may use the same one
-	ReceiverID []byte   `wire:"receiver_id"` // host:port of the requester's init socket: its name since the handshake
+	LookupID   []byte   `wire:"lookup_id"`   // the requester's name of the lookup; not unique among requesters
+	ReceiverID []byte   `wire:"receiver_id"` // host:port of the requester's init socket, as in the handshake
 	Keys       [][]byte `wire:"keys,as=keys"`
 	// MemIndexes are, in push mode, the pages of the keys; the range is unchecked.
 	MemIndexes  []int64 `wire:"mem_indexes"`
@@ -37,7 +38,7 @@ type AscendBatchedLookupAndGetMsg struct {
 }
 
 // P2PGetExt is the extension of an AscendBatchedLookupAndGetMsg. In push mode the requester grants, and sends first:
-// its stamps tell the owner how long it may write.
+// the requester's stamps tell the owner how long it may write.
 type P2PGetExt struct {
 	Version     uint32 `wire:"kvf_v"`            // version of these fields; its presence sets HasExt
 	Incarnation UUID   `wire:"kvf_inc,omitzero"` // the requester's incarnation
@@ -51,7 +52,7 @@ type P2PGetExt struct {
 	Generations []uint64 `wire:"kvf_gens,omitzero,len=mem_indexes|0"` // push: the granted generation of each page
 	// GrantedNS is, in push mode, the time at which the grant began, on the requester's clock; not negative.
 	GrantedNS int64 `wire:"kvf_granted_ns,omitzero"`
-	// LeaseNS is, in push mode, how long the grant is in force from there; nanoseconds.
+	// LeaseNS is, in push mode, how long the grant is in force from GrantedNS on; nanoseconds.
 	LeaseNS uint64 `wire:"kvf_lease_ns,omitzero"`
 	Stamps  Stamps `wire:",inline"` // the requester's
 }
@@ -63,18 +64,18 @@ func (m *AscendBatchedLookupAndGetMsg) validate(w *fields) {
 	}
 }
 
-// An AscendBatchedLookupAndGetRetMsg is the reply to an AscendBatchedLookupAndGetMsg. In push mode it is sent when the
-// chunks are written, in pull mode when they may be read. Zero hits is a miss, and also the reply of a plain owner that
-// has reached its limit.
+// An AscendBatchedLookupAndGetRetMsg is the reply to an AscendBatchedLookupAndGetMsg. In push mode the owner replies
+// when the chunks are written, in pull mode when the chunks may be read. Zero hits is a miss, and also the reply of a
+// vanilla owner that has reached its limit.
 //
 //wire:message
 type AscendBatchedLookupAndGetRetMsg struct {
-	HitChunks uint32 `wire:"num_hit_chunks"` // number of the request's keys that are served, from the first one on
+	HitChunks uint32 `wire:"num_hit_chunks"` // number of the request's keys that are served, from the first key on
 	// RemoteUUIDs and RemoteIndexes are the owner's pages in pull mode, one per hit; otherwise empty. The range of the
 	// indexes is unchecked.
 	RemoteUUIDs   []UUID  `wire:"remote_buffer_uuids,optional,len=remote_mem_indexes"`
 	RemoteIndexes []int64 `wire:"remote_mem_indexes,optional"`
-	// LeaseSeconds is how long the pages may be read; 0 if the owner does not say. The range is unchecked, see LeaseNS.
+	// LeaseSeconds is how long the pages may be read; 0: not stated. The range is unchecked, see LeaseNS.
 	LeaseSeconds float64 `wire:"lease_ttl_s,optional"`
 
 	HasExt bool           `wire:"-"`
@@ -82,7 +83,7 @@ type AscendBatchedLookupAndGetRetMsg struct {
 }
 
 // P2PGetReplyExt is the extension of an AscendBatchedLookupAndGetRetMsg. The lease over all pages is LeaseSeconds; for
-// the requester it counts from when it sent the request that this answers.
+// the requester the lease begins when it sends the request that this message answers.
 type P2PGetReplyExt struct {
 	// Version is the version of these fields; its presence sets HasExt.
 	Version     uint32 `wire:"kvf_v"`
@@ -90,7 +91,7 @@ type P2PGetReplyExt struct {
 	// Grant is, in pull mode, the read grant over all pages; 0: none.
 	Grant       uint64   `wire:"kvf_grant,omitzero"`
 	Generations []uint64 `wire:"kvf_gens,omitzero,len=remote_mem_indexes|0"` // pull: the granted generation of each page
-	// Code is why nothing is served; 0 if the hits are all there is.
+	// Code is why nothing is served; 0 if the hits are complete.
 	Code uint32 `wire:"kvf_code,omitzero"`
 	// RetryNS is the time after receipt at which to ask again; nanoseconds; 0: unknown.
 	RetryNS uint64 `wire:"kvf_retry_ns,omitzero"`
@@ -107,7 +108,7 @@ func (m *AscendBatchedLookupAndGetRetMsg) validate(w *fields) {
 }
 
 // LeaseNS returns the lease in nanoseconds, rounded down. It returns 0 if LeaseSeconds is negative or not a number, and
-// the longest time span if LeaseSeconds is longer than that.
+// the longest time span if LeaseSeconds exceeds that.
 func (m *AscendBatchedLookupAndGetRetMsg) LeaseNS() int64 {
 	const second = 1e9
 	switch ns := m.LeaseSeconds * second; {
@@ -120,7 +121,8 @@ func (m *AscendBatchedLookupAndGetRetMsg) LeaseNS() int64 {
 	}
 }
 
-// SetLeaseNS sets LeaseSeconds to a lease in nanoseconds. Rounding never makes it longer: LeaseNS returns at most ns.
+// SetLeaseNS sets LeaseSeconds to a lease in nanoseconds. Rounding never makes the lease longer: LeaseNS returns at
+// most ns.
 func (m *AscendBatchedLookupAndGetRetMsg) SetLeaseNS(ns int64) {
 	const second = 1e9
 	for m.LeaseSeconds = float64(ns) / second; m.LeaseNS() > max(ns, 0); {
@@ -128,9 +130,9 @@ func (m *AscendBatchedLookupAndGetRetMsg) SetLeaseNS(ns int64) {
 	}
 }
 
-// An AscendBatchedLookupAndGetDoneMsg reports that the requester no longer reads the chunks of a lookup and will start
-// no read of them: requester to owner, on the owner's done socket or its lookup socket. A plain message names only the
-// lookup, and another requester may use the same name.
+// An AscendBatchedLookupAndGetDoneMsg reports that the requester no longer reads the chunks of a lookup and will not
+// start another read of the chunks: requester to owner, on the owner's done socket or lookup socket. A vanilla message
+// names only the lookup, and the names of lookups are not unique among requesters.
 //
 //wire:message
 type AscendBatchedLookupAndGetDoneMsg struct {
@@ -156,7 +158,7 @@ type P2PDoneExt struct {
 //wire:message
 type AscendBatchedLookupAndGetDoneRetMsg struct{}
 
-// An AscendQueryDonePortMsg asks an owner for its done socket: on its lookup socket.
+// An AscendQueryDonePortMsg asks an owner for the address of the done socket, on the owner's lookup socket.
 //
 //wire:message
 type AscendQueryDonePortMsg struct{}
@@ -165,11 +167,11 @@ type AscendQueryDonePortMsg struct{}
 //
 //wire:message
 type AscendQueryDonePortRetMsg struct {
-	DoneURL []byte `wire:"done_url"` // host:port, without a scheme; it changes with each start of the owner
+	DoneURL []byte `wire:"done_url"` // host:port, without a scheme; changes with each start of the owner
 }
 
-// A BatchedLookupAndGetMsg is the request for chunks of an LMCache peer that is not LMCache-Ascend. It is always a
-// push: the owner writes into the requester's first buffer.
+// A BatchedLookupAndGetMsg is the request for chunks of an LMCache peer that is not LMCache-Ascend. The request is
+// always a push: the owner writes into the requester's first buffer.
 //
 //wire:message
 type BatchedLookupAndGetMsg struct {
@@ -183,11 +185,11 @@ type BatchedLookupAndGetMsg struct {
 //
 //wire:message
 type BatchedLookupAndGetRetMsg struct {
-	HitChunks uint32 `wire:"num_hit_chunks"` // number of the request's keys that are served, from the first one on
+	HitChunks uint32 `wire:"num_hit_chunks"` // number of the request's keys that are served, from the first key on
 }
 
-// An AscendBatchedLookupAndPutMsg offers a peer chunks that it did not ask for. LMCache-Ascend declares the message and
-// serves it nowhere; the reply to it is a P2PErrorMsg with P2PServerError.
+// An AscendBatchedLookupAndPutMsg offers a peer chunks that the peer did not ask for. LMCache-Ascend declares the
+// message and serves it nowhere; the reply is a P2PErrorMsg with P2PServerError.
 //
 //wire:message
 type AscendBatchedLookupAndPutMsg struct {

@@ -8,7 +8,7 @@ type P2PErrorCode uint8
 // The codes, by their numbers on the wire.
 const (
 	_ P2PErrorCode = iota
-	// P2PServerError: the bytes were no message, or serving the message failed. It is the reply to every put.
+	// P2PServerError: the bytes were no message, or serving the message failed. Every put is answered with this code.
 	P2PServerError
 	// P2PUnknownMessage: the socket does not serve this message.
 	P2PUnknownMessage
@@ -24,7 +24,7 @@ var p2pErrorNames = [p2pErrorCodes]string{
 // Valid reports whether c is one of the codes above.
 func (c P2PErrorCode) Valid() bool { return c > 0 && c < p2pErrorCodes }
 
-// String names the code in a few words.
+// String returns a short name of the code.
 func (c P2PErrorCode) String() string {
 	if !c.Valid() {
 		return "P2PErrorCode(" + strconv.Itoa(int(c)) + ")"
@@ -39,7 +39,7 @@ type P2PErrorMsg struct {
 	Code P2PErrorCode `wire:"error_code"`
 }
 
-// p2pError reads a code that is known.
+// p2pError reads the number of a known code.
 func (r *reader) p2pError() P2PErrorCode {
 	at := r.off
 	v, negative := r.integer()

@@ -1,7 +1,7 @@
 package protocol
 
-// A ProxyNotif notifies the proxy that a prefill rank has sent the last batch of a request, or has given it up: sender
-// to proxy, never answered. The proxy counts one notification per rank.
+// A ProxyNotif notifies the proxy that a prefill rank has sent the last batch of a request, or has given the request
+// up: sender to proxy, never answered. The proxy counts one notification per rank.
 //
 //wire:message
 type ProxyNotif struct {

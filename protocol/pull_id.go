@@ -2,9 +2,9 @@ package protocol
 
 import "encoding/hex"
 
-// A PullID names one offer of a sender: it stands in the notice that makes the offer and in the
-// signal that ends it. Peers write it as the 32 digits of a random UUID, in lower case and without
-// dashes. The zero PullID names no offer.
+// A PullID names an offer of a sender: the PullReadyNotif that makes the offer and the signal that ends the offer carry
+// the same PullID. Peers write it as the 32 digits of a random UUID, in lower case and without dashes. The zero PullID
+// names no offer.
 type PullID [16]byte
 
 // NewPullID draws a random PullID from r, as NewUUID does.
@@ -12,8 +12,8 @@ func NewPullID(r interface{ Read([]byte) (int, error) }) PullID { return PullID(
 
 const pullIDTextLen = 32
 
-// ParsePullID reads exactly 32 hex digits in lower case. Peers compare the text, so no other
-// spelling may be taken for the same offer. Version and variant are not looked at: it is a name.
+// ParsePullID parses exactly 32 hex digits in lower case. Peers compare the text, so other spellings must not be
+// accepted as the same offer. The version and variant of the UUID are not checked.
 func ParsePullID(s []byte) (id PullID, ok bool) {
 	if len(s) != pullIDTextLen {
 		return PullID{}, false

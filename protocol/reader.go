@@ -8,7 +8,7 @@ import (
 )
 
 // A reader reads msgpack values from the front of a payload. It checks each length against the remaining bytes before
-// it uses it.
+// it uses the length.
 //
 // The first failure is kept: every later call returns a zero value and reads nothing, so a decoder needs to look for a
 // failure only once, at the end. Loops over counts from the payload call ok in order to stop early.
@@ -21,10 +21,11 @@ type reader struct {
 	err     *DecodeError
 }
 
-// open returns a reader of a payload, and refuses an empty or too long one.
+// newReader returns a reader of a payload, and refuses an empty or too long payload.
 func open(b []byte, lim *Limits) reader { return openAs(b, lim, "", "a map") }
 
-// openAs is open for a message that has no tag, or is no map; errors name the message and want.
+// openAs returns a reader of a message that has no tag or is not a map; errors contain the name of the message, and
+// want.
 func openAs(b []byte, lim *Limits, message, want string) reader {
 	r := reader{b: b, lim: lim.orDefault(), message: message}
 	switch {
@@ -85,7 +86,7 @@ func (r *reader) lead() (byte, bool) {
 	return r.b[r.off], true
 }
 
-// number reads the lead byte and the big-endian number of width bytes that follows it.
+// readNumber reads the lead byte and the big-endian number of width bytes that follows.
 func (r *reader) number(width int) (uint64, bool) {
 	b := r.b[r.off+1:]
 	if len(b) < width {
@@ -149,7 +150,7 @@ func (r *reader) str(limit int, limitName string) []byte {
 	return s
 }
 
-// ascii reports whether s is ASCII, as nearly every string is; it is faster than the check of UTF-8.
+// ascii reports whether s is ASCII, as nearly every string is; the test is faster than the check of UTF-8.
 func ascii(s []byte) bool {
 	const high = 0x8080808080808080
 	for len(s) >= 8 {
@@ -165,7 +166,7 @@ func ascii(s []byte) bool {
 	return all < utf8.RuneSelf
 }
 
-// take reads the string s in its short form and reports true, or reads nothing.
+// takeText reads the string s in its short form and reports true, or reads nothing.
 func (r *reader) take(s string) bool {
 	end := r.off + 1 + len(s)
 	if len(s) > min(shortString, r.lim.StringBytes) || end > len(r.b) ||
@@ -176,7 +177,7 @@ func (r *reader) take(s string) bool {
 	return true
 }
 
-// text reads a string under the general limit.
+// readText reads a string under the general limit.
 func (r *reader) text() []byte { return r.str(r.lim.StringBytes, "StringBytes") }
 
 // bin reads a bin of at most limit bytes; the slice is a view.
@@ -215,7 +216,7 @@ func (r *reader) boolean() bool {
 	return c == 0xc3
 }
 
-// integer reads any integer and returns its value, or its two's complement if it is negative.
+// integer reads any integer and returns the value, or the two's complement of a negative value.
 func (r *reader) integer() (v uint64, negative bool) {
 	c, ok := r.lead()
 	switch {
@@ -326,8 +327,8 @@ func (r *reader) mapUpTo(limit int, limitName string) int {
 	return int(n)
 }
 
-// count reads the header of an array or a map: a short form of 16 lead bytes from fix, and wide
-// forms of 2 and 4 bytes from wide.
+// count reads the header of an array or a map. The short form has 16 lead bytes, from fix on; the wide forms have the
+// lead bytes wide and wide+1, which counts of 2 and 4 bytes follow.
 func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
 	at = r.off
 	c, ok := r.lead()
@@ -350,7 +351,7 @@ func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
 
 // atMost describes a limit and the field of Limits that sets it.
 func atMost(limit int, name string) string {
-	if name == "" { // a bound of the protocol
+	if name == "" { // a limit of the protocol
 		return "at most " + strconv.Itoa(limit)
 	}
 	return "at most " + strconv.Itoa(limit) + " (Limits." + name + ")"

@@ -2,11 +2,11 @@ package protocol
 
 import "strconv"
 
-// skip passes one value of any type, an unknown field's, whose depth in the message is depth.
+// skip skips the value of an unknown field, of any type, at the given depth in the message.
 //
-// Only structure is checked: every length against the bytes left, and nesting against Limits.Depth.
-// The other limits guard what is kept, and nothing of this is. Time is linear in the bytes passed,
-// because every element takes at least one.
+// Only the structure is checked: every length against the remaining bytes, and nesting against Limits.Depth. The other
+// limits bound what a decoder keeps, and nothing of an unknown field is kept. The time is linear in the number of
+// skipped bytes, because every element has at least one byte.
 func (r *reader) skip(depth int) {
 	at := r.off
 	c, ok := r.lead()
@@ -54,14 +54,14 @@ func (r *reader) skip(depth int) {
 	}
 }
 
-// skipCounted passes a length of width bytes and as many bytes, and extra ones.
+// skipCounted skips a length of width bytes, as many bytes as the length states, and extra bytes.
 func (r *reader) skipCounted(at, width int, extra uint64) {
 	if n, ok := r.number(width); ok {
 		r.span(at, n+extra)
 	}
 }
 
-// skipElements passes n values that stand inside one at depth.
+// skipElements skips n elements of a list or map at depth.
 func (r *reader) skipElements(at, depth int, n uint64) {
 	if limit := min(r.lim.Depth, depthMax); depth > limit {
 		r.fail(DecodeTooDeep, at, strconv.Itoa(depth)+" levels", atMost(limit, "Depth"))
@@ -76,7 +76,7 @@ func (r *reader) skipElements(at, depth int, n uint64) {
 	}
 }
 
-// typeName names the msgpack type that a lead byte announces.
+// typeName returns the name of the msgpack type that a lead byte announces.
 func typeName(c byte) string {
 	switch {
 	case c < 0x80, c >= 0xe0, c >= 0xcc && c <= 0xd3:

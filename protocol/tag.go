@@ -2,8 +2,8 @@ package protocol
 
 import "strconv"
 
-// A Tag says which message a payload is. On the wire it is the class name of the reference
-// implementation, in the map entry "type"; the names of messages of our own begin with Kvf.
+// A Tag says which message a payload is. On the wire the tag is the class name of the reference implementation, in the
+// map entry "type"; the names of kvferry's own messages begin with Kvf.
 type Tag uint8
 
 // The messages of this package.
@@ -22,10 +22,10 @@ const (
 	TagHixlReadyResponse
 	TagHixlMemInfoRequest
 	TagHixlMemInfoResponse
-	TagRenewRequest  // ours alone
-	TagRenewResponse // ours alone
-	TagEndRequest    // ours alone
-	TagEndResponse   // ours alone
+	TagRenewRequest  // only between kvferry nodes
+	TagRenewResponse // only between kvferry nodes
+	TagEndRequest    // only between kvferry nodes
+	TagEndResponse   // only between kvferry nodes
 	TagCacheQueryRequest
 	TagCacheQueryResponse
 	// Sharing between peers.
@@ -90,7 +90,7 @@ func (t Tag) String() string {
 	return tagNames[t]
 }
 
-// parseTag returns TagNone for a name it does not know.
+// parseTag returns the tag with this name, or TagNone for an unknown name.
 func parseTag(name []byte) Tag {
 	for t := TagNone + 1; t < tags; t++ {
 		if tagNames[t] == string(name) {
@@ -100,8 +100,8 @@ func parseTag(name []byte) Tag {
 	return TagNone
 }
 
-// HasTag says whether PeekTag finds this tag. Of another message it reads no more than the tag, which every encoder
-// puts first.
+// HasTag reports whether PeekTag returns this tag. Of a message with another tag HasTag reads only the tag, if the
+// encoder wrote the tag first, as every encoder does.
 func HasTag(b []byte, want Tag, lim *Limits) bool {
 	if !MayBe(b, want, lim) {
 		return false
@@ -114,16 +114,17 @@ func HasTag(b []byte, want Tag, lim *Limits) bool {
 	return err == nil
 }
 
-// MayBe is false of what begins with another tag, in the form in which all encoders write it: Decode would refuse it,
-// at greater cost. It reads no more than that, and promises nothing of what may be.
+// MayBe reports whether b may be a message with this tag. It returns false if b begins with another tag, in the form
+// that all encoders write: Decode would refuse b as well, at greater cost. Nothing further is read, so true is no
+// promise.
 func MayBe(b []byte, want Tag, lim *Limits) bool {
 	r := open(b, lim)
 	return r.mapHeader() <= 0 || !r.take(tagField) || r.off >= len(b) || b[r.off]&0xe0 != 0xa0 || r.take(want.String())
 }
 
-// PeekTag says which message b is, after walking all of it: b is then one well-formed msgpack map
-// within the limits, with string names, exactly one known tag, and nothing behind it. What the
-// declared fields hold is left to Decode. It allocates only for an error, a *DecodeError.
+// PeekTag reads all of b and returns the tag: b is then a well-formed msgpack map within the limits, with string names,
+// the tag of exactly one known message, and no bytes behind the map. Decode checks the content of the declared fields.
+// PeekTag allocates only for an error, a *DecodeError.
 func PeekTag(b []byte, lim *Limits) (Tag, error) {
 	r := open(b, lim)
 	tag := TagNone

@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// A UUID names a registered buffer or an incarnation of a process. Peers write it as 36
-// characters, in lower case.
+// A UUID names a registered buffer or an incarnation of a process. Peers write a UUID as 36 characters, in lower case.
 type UUID [16]byte
 
-// NewUUID draws a random UUID (RFC 9562, version 4) from r, which is generator state and cannot fail; a
-// reader that does fail is a defect of the caller, and NewUUID panics.
+// NewUUID draws a random UUID (RFC 9562, version 4) from r. r is the state of a generator and cannot fail; if r does
+// return an error, the caller has a defect, and NewUUID panics.
 func NewUUID(r interface{ Read([]byte) (int, error) }) (u UUID) {
 	for n := 0; n < len(u); {
 		more, err := r.Read(u[n:])
@@ -24,10 +23,10 @@ func NewUUID(r interface{ Read([]byte) (int, error) }) (u UUID) {
 	return u
 }
 
-// String is the text that peers write.
+// String returns the text that peers write.
 func (u UUID) String() string { return string(u.text(make([]byte, 0, uuidTextLen))) }
 
-// MarshalText is the same, for JSON and logs.
+// MarshalText returns the text that peers write, for JSON and logs.
 func (u UUID) MarshalText() ([]byte, error) { return u.text(make([]byte, 0, uuidTextLen)), nil }
 
 const uuidTextLen = 36
@@ -35,7 +34,7 @@ const uuidTextLen = 36
 // appendUUID appends the text as a msgpack string.
 func appendUUID(b []byte, u UUID) []byte { return u.text(append(b, 0xd9, uuidTextLen)) }
 
-// text appends the 36 characters.
+// appendText appends the 36 characters.
 func (u UUID) text(b []byte) []byte {
 	from := len(b)
 	b = append(b, "00000000-0000-0000-0000-000000000000"...)
@@ -53,7 +52,8 @@ func (u UUID) text(b []byte) []byte {
 	return b
 }
 
-// takeUUID takes a UUID written as every encoder writes it, or nothing: hex digits need no check of their encoding.
+// takeUUID reads a UUID in the form that every encoder writes, or reports false and reads nothing. Hex digits need no
+// check of their encoding.
 func (r *reader) takeUUID() (UUID, bool) {
 	const header = 2
 	if !r.ok() || uuidTextLen > r.lim.StringBytes || len(r.b)-r.off < header+uuidTextLen || r.b[r.off] != 0xd9 ||
@@ -67,9 +67,9 @@ func (r *reader) takeUUID() (UUID, bool) {
 	return u, ok
 }
 
-// parseUUID reads the 36-character form only; the library's other forms (urn:, braces, no dashes)
-// are no peer's. Digits in upper case are read as well, as RFC 9562 asks. Version and variant are
-// not looked at: the text is a name.
+// parseUUID parses the 36-character form only, because no peer writes another form of Python's library (urn:, braces,
+// no dashes). Digits in upper case are accepted as well, as RFC 9562 requires. Version and variant are not checked: the
+// text is only a name.
 func parseUUID(s []byte) (u UUID, ok bool) {
 	if len(s) != uuidTextLen || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return UUID{}, false
@@ -88,10 +88,11 @@ func parseUUID(s []byte) (u UUID, ok bool) {
 	return u, true
 }
 
-// Eight digits at a time stand in one word, the first in its highest byte. each has the same in every byte.
+// Eight digits are processed at a time, in the bytes of one integer, the first digit in the highest byte. everyByte has
+// a 1 in every byte.
 const each = 0x0101010101010101
 
-// hexOf gives the digits of a number.
+// hexOf returns the digits of a number.
 func hexOf(v uint32) uint64 {
 	x := uint64(v)
 	x = (x<<16 | x) & 0x0000ffff0000ffff
@@ -101,11 +102,11 @@ func hexOf(v uint32) uint64 {
 	return x + '0'*each + letters*('a'-'0'-10)
 }
 
-// hexIn reads the digits of a number, of either case.
+// hexIn parses the digits of a number, in either case.
 func hexIn(x uint64) (v uint32, ok bool) {
 	const high = 0x80 * each
 	text := x&high == 0
-	set := x | high // Nothing is borrowed from a byte that is at least 0x80.
+	set := x | high // A byte that is at least 0x80 needs no borrow.
 	digits := (set - '0'*each) &^ (set - ('9'+1)*each) & high
 	lower := set | 0x20*each
 	letters := (lower - 'a'*each) &^ (lower - ('f'+1)*each) & high
@@ -115,7 +116,7 @@ func hexIn(x uint64) (v uint32, ok bool) {
 	return uint32(x>>16 | x), text && digits|letters == high
 }
 
-// hexValue maps a digit to its value and everything else to 0xff.
+// hexValue maps each digit to its value and any other byte to 0xff.
 var hexValue = func() (t [256]byte) {
 	for c := range t {
 		t[c] = 0xff

@@ -47,8 +47,9 @@ func appendShape(b []byte, s Shape) []byte {
 	return b
 }
 
-// keys appends a list of cache-engine keys to vs; each is a view. Growing vs at once by the stated length is safe, here
-// and below, because arrayUpTo refuses more elements than there are bytes: the memory is a small multiple of the input.
+// keys appends a list of cache-engine keys to vs; each key is a view. Growing vs at once by the stated length is safe,
+// here and below, because arrayUpTo refuses more elements than there are bytes: the memory is a small multiple of the
+// input.
 func (r *reader) keys(vs [][]byte) [][]byte {
 	n := r.arrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
@@ -134,7 +135,7 @@ func (r *reader) float() float64 {
 // nilByte is msgpack's nil.
 const nilByte = 0xc0
 
-// takesNil reads a nil and reports true if one is next; otherwise it reads nothing.
+// takesNil reads a nil and reports true if a nil is next; otherwise it reads nothing.
 func (r *reader) takesNil() bool {
 	if c, ok := r.lead(); !ok || c != nilByte {
 		return false
@@ -155,10 +156,10 @@ func appendPullIDs(b []byte, vs []PullID) []byte {
 	return b
 }
 
-// ones counts the conditions that hold.
+// ones returns the number of conditions that are true.
 func ones(conditions ...bool) int { return bits.OnesCount64(marks(conditions...)) }
 
-// marks has bit i where condition i holds.
+// marks returns a set with bit i if condition i is true.
 func marks(conditions ...bool) (set uint64) {
 	for i, c := range conditions {
 		if c {

@@ -81,7 +81,7 @@ func appendCount(b []byte, n int, fix, wide byte) []byte {
 	return binary.BigEndian.AppendUint32(append(b, wide+1), uint32(n))
 }
 
-// appendTag starts a tagged map of n fields beside the tag.
+// appendTag appends the header of a map with n fields and a tag, and the tag.
 func appendTag(b []byte, tag Tag, n int) []byte {
 	b = appendMapHeader(b, n+1)
 	b = appendStr(b, tagField)

@@ -11,10 +11,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
 )
 
-// FailAlone configures how a rank fails without ending its process; see WithFailAlone. Zero fields take the defaults.
+// FailAlone configures how the failure of a rank is contained, so that the process continues; see WithFailAlone. Zero
+// fields take the defaults.
 type FailAlone struct {
 	// Reports is the directory into which the report of a failure is written. The directory is created if it does not
-	// exist. If Reports is empty, no report is written. Several ranks and processes may share a directory.
+	// exist. If the name is empty, no report is written. Several ranks and processes may share a directory.
 	Reports string
 	// Keep is the maximum number of reports in the directory; older reports are removed. The default is 8.
 	Keep int
@@ -24,25 +25,26 @@ type FailAlone struct {
 }
 
 // WithFailAlone contains an assertion that fails in this rank's machine, or in the work that the rank's loop does for
-// the machine. Without this option such a failure is a panic that ends the process: the engine, and every rank in it.
-// A panic is the default because peers, hardware and the supervisor of the process are sure to notice the end of a
-// process, and because a contained rank keeps its memory.
+// the machine. Without this option a failed assertion is a panic that ends the process, with the engine and every
+// rank. A panic is the default because peers, hardware and the supervisor of the process are sure to notice the end of
+// a process, and because a contained rank keeps the memory.
 //
 // With this option, the rank does nothing any more from the failed step on:
 //
 //   - Every command in progress ends as Failed, and every later call fails at once.
 //   - The rank's sockets and planes are closed, so peers see a lost peer. From then on no peer stores into the rank's
-//     pages or reads them.
+//     pages or reads the pages.
 //   - The rank's pages are granted to no peer or caller, and stay mapped until the process ends, even if the node is
 //     closed. Slices of Pages.Host stay valid.
-//   - A report is written, one line of the log names the report, and Node.Failed and Node.Err report the failure.
+//   - A report is written, a line of the log names the report, and Node.Failed and Node.Err report the failure.
 //
-// Nothing else in the process is affected; other ranks and the engine continue. End the process when they can be
-// interrupted, or call Close and open another node in the rank's place, which needs additional memory for its pool.
+// Nothing else in the process is affected; the remaining ranks and the engine continue. End the process when the
+// engine can be interrupted, or call Close and open another node in the rank's place, which needs additional memory
+// for a pool.
 //
-// Panics outside of the loop are not contained: panics of goroutines that move pages and messages (which may be in
-// the middle of a page or hold a lock), panics of the engine's own code, and failures from which Go itself cannot
-// recover, such as running out of memory or a fault in a mapping.
+// Panics outside of the loop are not contained: panics of goroutines that move pages and messages (which may be in the
+// middle of a page or hold a lock), panics of the engine's own code, and failures from which Go itself cannot recover,
+// for example running out of memory or a fault in a mapping.
 func WithFailAlone(f FailAlone) Option { return func(o *options) { o.alone = &f } }
 
 // complete checks the options, creates the directory of the reports, and fills in the defaults.
@@ -62,18 +64,17 @@ func (f FailAlone) complete() (FailAlone, error) {
 	return f, nil
 }
 
-// A Failure describes how a rank failed. It is the error that Node.Err returns.
+// A Failure describes how a rank failed. Node.Err returns a Failure as its error.
 type Failure struct {
 	Node   string // the node's name in logs
 	Said   string // the text of the assertion
 	Where  string // the function and line of the assertion
 	Report string // the path of the report; empty if there is none
-	// NotReported is the reason why the report could not be written. It is nil if the report was written or not
-	// wanted.
+	// NotReported is the reason why the report could not be written, or nil if the report was written or not wanted.
 	NotReported error
 }
 
-// Error returns the failure and the place of its report in one line.
+// Error returns the failure and the place of the report in one line.
 func (f *Failure) Error() string {
 	s := fmt.Sprintf("rank %s failed at %s: %s", f.Node, f.Where, f.Said)
 	if f.Report != "" {
@@ -87,7 +88,7 @@ func (f *Failure) Error() string {
 // Unwrap returns the error that prevented the report from being written, or nil.
 func (f *Failure) Unwrap() error { return f.NotReported }
 
-// Failed returns a channel that is closed when the rank has failed alone (WithFailAlone) and its report has been
+// Failed returns a channel that is closed when the rank has failed alone (see WithFailAlone) and its report has been
 // written or could not be written. All commands have ended by then.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
 
@@ -101,10 +102,10 @@ func (n *Node) Err() error {
 	}
 }
 
-// reportPatience is the time that a failing rank waits for its report to be written.
+// reportPatience is the time that a failing rank waits for the report to be written.
 const reportPatience = 5 * time.Second
 
-// fail ends a rank whose loop has panicked. The function runs on the loop's goroutine; nothing steps the machine any
+// fail ends a rank after a panic of the loop. The function runs on the loop's goroutine; nothing steps the machine any
 // more.
 func (n *Node) fail(said any, stack []string) {
 	// End all waiting first, because the work below may take a long time.
@@ -130,7 +131,7 @@ func (n *Node) fail(said any, stack []string) {
 	close(n.failed)
 }
 
-// report writes the report of a failure and waits for it at most reportPatience. A write that hangs continues in the
+// report writes the report of a failure and waits for at most reportPatience. A write that hangs continues in the
 // background, which is safe because nothing else uses the machine any more.
 func (n *Node) report(f *Failure, stack []string) (name string, err error) {
 	type end struct {
@@ -157,7 +158,7 @@ func (n *Node) report(f *Failure, stack []string) (name string, err error) {
 	}
 }
 
-// countsOf returns the counters of a machine whose state is wrong, or nil if the machine panics again.
+// countsOf returns the counters of a machine in a wrong state, or nil if the machine panics again.
 func (n *Node) countsOf() (counts any) {
 	defer func() {
 		if recover() != nil {
@@ -167,7 +168,7 @@ func (n *Node) countsOf() (counts any) {
 	return n.machine.Stats()
 }
 
-// whereOf returns the location of an assertion, given the stack of the goroutine that recovered from its panic: the
+// whereOf returns the location of an assertion, given the stack of the goroutine that recovered from the panic: the
 // first frame below the panic that is not in Go's own runtime.
 func whereOf(stack []string) string {
 	panicked := false

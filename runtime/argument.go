@@ -11,11 +11,11 @@ import (
 )
 
 // The arguments of calls are checked here, before the machine receives the command. The machine refuses the same
-// calls, but reports only a code. Each error names the argument as the caller knows it, the value that was given, the
-// values that are accepted, and a remedy.
+// calls, but reports only a code. Each error names the argument in the terms of the caller, the value that was given,
+// the values that are accepted, and a remedy.
 
-// wrong returns the error of a call whose argument field has the value given, where want describes the accepted
-// values.
+// wrong returns the error of a call with the invalid value given in the argument field, where want describes the
+// accepted values.
 func wrong(op, field, given, want, remedy string) *Error {
 	return &Error{Op: op, Code: effects.Invalid, Stage: effects.StageCommand, Field: field, Theirs: given, Ours: want,
 		Remedy: remedy}
@@ -36,7 +36,7 @@ func upTo(from, to int) string {
 	return strconv.Itoa(from) + " to " + strconv.Itoa(to)
 }
 
-// wantSide returns an error if the node does not have the given role, or if its pool is the engine's own.
+// wantSide returns an error if the node does not have the given role, or if the pool is the engine's own.
 func (n *Node) wantSide(op string, side config.Role) error {
 	if n.role&side == side && n.own == nil {
 		return nil
@@ -77,7 +77,7 @@ func (n *Node) checkKeysUpTo(op string, keys []string, most int) error {
 	return nil
 }
 
-// checkTold returns an error that names the first key that cannot be reported to a directory. It accepts every key if
+// checkTold returns an error that names the first key that cannot be reported to a directory. Every key is accepted if
 // the node has no directories.
 func (n *Node) checkTold(op string, keys []string) error {
 	if !n.directories {
@@ -93,7 +93,7 @@ func (n *Node) checkTold(op string, keys []string) error {
 	return nil
 }
 
-// short returns s, truncated to 80 bytes with "..." appended if it is longer.
+// short returns s, truncated to 80 bytes with "..." appended if s is longer.
 func short(s string) string {
 	const most = 80
 	if len(s) <= most {
@@ -102,8 +102,8 @@ func short(s string) string {
 	return s[:most] + "..."
 }
 
-// plainHost replaces the host of a peer by the form that the machine and other nodes use, without the brackets of a
-// URL. It returns an error if the host is invalid. An empty host is left for the caller to judge.
+// plainHost replaces the host of a peer by the form that the machine and all nodes use, without the brackets of a URL.
+// The result is an error if the host is invalid. An empty host is left for the caller to judge.
 func plainHost(op, field string, host *string) error {
 	if *host == "" {
 		return nil
@@ -116,7 +116,7 @@ func plainHost(op, field string, host *string) error {
 	return nil
 }
 
-// checkPut returns an error if an argument of a put is invalid. It does not check the keys.
+// checkPut returns an error if an argument of a put is invalid. The keys are not checked.
 func (n *Node) checkPut(p *Put) error {
 	if err := plainHost("put", "Peer.Host", &p.Peer.Host); err != nil {
 		return err

@@ -13,18 +13,18 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
-// Blocks are the blocks of a request in one KV-cache group, in the order of the sequence; see [geometry.Blocks].
-// Logical contains the numbers of logical blocks, and First is the absolute position of the first of them in kernel
+// Blocks are the blocks of a request in a KV-cache group, in the order of the sequence; see [geometry.Blocks]. Logical
+// contains the numbers of logical blocks, and First is the absolute position of the first logical block in kernel
 // blocks. The slices that are passed to a call must not change before the call's outcome has been delivered.
 type Blocks = geometry.Blocks
 
-// ProducerPeer is the address of one rank of a producer: its pd_peer_host, and its ports of pd_peer_init_port and
+// ProducerPeer is the address of a rank of a producer: pd_peer_host, and ports of pd_peer_init_port and
 // pd_peer_alloc_port.
 type ProducerPeer = register.Peer
 
-// Block returns the memory of one kernel block in one region, that is, of one layer in the order of register.layers:
-// the block's cells one after the other, by heads. It fails if region or block is out of range, if the pool is not
-// the engine's own, or if the pool is in the memory of a device.
+// Block returns the memory of a kernel block in a region, that is, of a layer in the order of register.layers: the
+// block's cells in sequence, by heads. The call fails if region or block is out of range, if the pool is not the
+// engine's own, or if the pool is in the memory of a device.
 //
 // Invariant (M8): the memory belongs to the engine except while a Reception or a Lending uses the block. During that
 // time the engine must not write the block, and must not read a block of a Reception. The slice must not be used
@@ -51,7 +51,7 @@ func (n *Node) Block(region, block int) ([]byte, error) {
 }
 
 // Geometry returns the layout of the blocks, and with [geometry.Producers] the ranks that a Registration has to name.
-// The result belongs to the node and is read-only. It is nil if the pool is not the engine's own.
+// The result belongs to the node and is read-only, and nil if the pool is not the engine's own.
 func (n *Node) Geometry() *geometry.Geometry { return n.own }
 
 // wantOwn returns an error if the node's pool is not the engine's own.
@@ -106,8 +106,8 @@ func checkProducers(op string, at []ProducerPeer) error {
 	return nil
 }
 
-// A following is a command whose outcome is delivered to a channel, without a goroutine that waits for it. The end of
-// the context aborts the command until the outcome has been delivered.
+// A following is a command that delivers the outcome to a channel, without a waiting goroutine. The end of the context
+// aborts the command until the outcome has been delivered.
 type following[T any] struct {
 	lot  *lot
 	done chan T
@@ -134,7 +134,7 @@ func follow[T any](ctx context.Context, n *Node, op string, body effects.Command
 	f.lot = l
 	stop := context.AfterFunc(ctx, func() {
 		if takesBack(ctx) {
-			// If the abort is refused, the command ends by its own timeout.
+			// If the abort is refused, the command ends by timeout.
 			_, _ = n.submit("abort", ending, &engine.Abort{Target: l.tickets[0].id})
 		}
 	})
@@ -146,7 +146,7 @@ func follow[T any](ctx context.Context, n *Node, op string, body effects.Command
 	return f, nil
 }
 
-// end records that the command has ended, so that the end of the context does not abort it any more.
+// end records that the command has ended, so that the end of the context does not abort the command any more.
 func (f *following[T]) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -35,8 +35,8 @@ type building struct {
 	world   *world
 }
 
-// build opens the control sockets, the pools and the planes, makes the machine, and starts the node's loop. If it
-// fails, the caller has to call unwind.
+// build opens the control sockets, the pools and the planes, makes the machine, and starts the node's loop. After an
+// error, the caller has to close the opened parts.
 func (b *building) build() (*Node, error) {
 	if err := b.roomForPools(); err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ func (b *building) build() (*Node, error) {
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
 	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox,
 		hands: hands{log: log}}
-	// The sockets are opened first, because the machine advertises to its peers the ports that were really bound.
-	// Peers may send messages from here on; the mailbox holds them until the loop starts.
+	// The sockets are opened first, because the machine advertises to peers the ports that were really bound. Peers
+	// may send messages from here on; the mailbox holds messages until the loop starts.
 	var err error
 	if b.world.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll}); err != nil {
 		return nil, openFailed("the control sockets", "free the ports that are named, or configure others", err)
@@ -61,9 +61,9 @@ func (b *building) build() (*Node, error) {
 	if machine.Pull && b.cfg.Role.Sends() {
 		machine.RenewAddr = boundAt(bound, effects.ChannelInit)
 	}
-	// Planes prove the incarnation to their peers, so they need it before the machine can be made, and the machine
-	// needs the planes' blobs. The machine is pure: two machines that are made of the same key have the same
-	// identity, whatever planes they have. So a draft of the machine is made first, for its identity.
+	// Planes prove the incarnation to their peers, so planes need the identity before the machine can be made, and the
+	// machine needs the planes' blobs. The machine is pure: two machines that are made of the same key have the same
+	// identity, whatever planes are configured. So a draft of the machine is made first, for the identity.
 	machine.Leased = b.options.device != nil || b.cfg.Leased()
 	for _, p := range b.options.planes {
 		machine.Planes = append(machine.Planes, rank.Plane{Name: p.name})
@@ -196,9 +196,9 @@ func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, err
 	return pool, err
 }
 
-// roomForPools checks that there is memory for the pools before anything is made whose size depends on theirs. The
-// machine has tables of all pages, and the tables for a pool size with a few digits too many would exhaust the host's
-// memory.
+// roomForPools checks that there is memory for the pools before anything is made with a size that depends on the
+// pools. The machine has tables of all pages, and the tables for a pool size with a few digits too many would exhaust
+// the host's memory.
 func (b *building) roomForPools() error {
 	switch all := uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes; {
 	case b.options.device != nil:
@@ -231,7 +231,7 @@ func (b *building) roomForPools() error {
 // draft of the machine is made, and the fences.
 const tableBytes = 168
 
-// noTables returns the error of a pool whose tables do not fit into memory.
+// noTables returns the error of a pool with tables that do not fit into memory.
 func noTables(cfg *config.Config, err error) error {
 	key, pages := cfg.PoolKey(), cfg.Pages
 	if cfg.ArenaPages > pages {
@@ -279,7 +279,7 @@ func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 	return openFailed(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "give "+key+" another size", err)
 }
 
-// openDevice opens the device and makes the pools in its memory.
+// openDevice opens the device and makes the pools in the memory of the device.
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	c := device.Env{
 		Engine: device.Pool{
@@ -316,8 +316,8 @@ func (b *building) poolKeys() string {
 	}
 }
 
-// unwind closes what a failed build had opened. It does not use the context of Open: the end of that context may be
-// the reason for the failure, and there is no node that could be closed again.
+// unwind closes what a failed build had opened. The context of Open is not used: the end of that context may be the
+// reason for the failure, and there is no node that could be closed again.
 func (b *building) unwind() error {
 	if b.world == nil {
 		return nil

@@ -9,14 +9,15 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A world carries out one rank's effects. Its hands carry out the effects that any machine may emit; effects on pages
-// go to the pool and the planes. Only the goroutine that steps the machine may use it, except for tickets and facts.
+// A world carries out the effects of a rank. The embedded type carries out the effects that any machine may emit;
+// effects on pages go to the pool and the planes. Only the goroutine that steps the machine may use the object, except
+// for tickets and facts.
 type world struct {
 	hands
 	memory memory
 	planes []plane.Plane // in order of preference
-	// imports and links record the plane of each Import in progress and of each Link. Landings need no such table:
-	// all planes number their landings from one counter, and ignore the landings of other planes.
+	// The two maps record the plane of each Import in progress and of each Link. Landings need no table: all planes
+	// number landings from a common counter, and ignore the landings of other planes.
 	imports map[effects.Corr]plane.Plane
 	links   map[effects.Link]plane.Plane
 	mailbox *mailbox
@@ -38,7 +39,7 @@ func (w *world) before(ev effects.Event) {
 	}
 }
 
-// carryOut carries out one effect of the machine. It never blocks: long work is handed to a plane, the control
+// carryOut carries out an effect of the machine, and never blocks: long work is handed to a plane, the control
 // transport or a crew, which posts the completion to the mailbox. An unknown effect is a defect, and carryOut panics.
 func (w *world) carryOut(e effects.Effect) {
 	switch e := e.(type) {
@@ -96,8 +97,8 @@ func (w *world) load(e effects.Effect) {
 	}
 }
 
-// scatter hands chunks to the goroutine of their fetch. A fetch that was submitted as a bare command has no such
-// goroutine and ends as Unsupported.
+// scatter hands chunks to the goroutine of their fetch. A fetch that was submitted as a bare command has no goroutine
+// and ends as Unsupported.
 func (w *world) scatter(e *effects.Scatter) {
 	to := w.tickets.scattererOf(e.Ticket)
 	if to == nil {
@@ -107,7 +108,7 @@ func (w *world) scatter(e *effects.Scatter) {
 	to.hand(batch{corr: e.Corr, first: int(e.First), pages: slices.Clone(e.Pages)})
 }
 
-// The following three methods post the completion themselves if the plane does not exist, so that every effect gets its
+// The following three methods post the completion themselves if the plane does not exist, so that every effect gets a
 // completion.
 
 func (w *world) importPeer(e *effects.Import) {

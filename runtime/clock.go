@@ -11,10 +11,11 @@ import (
 // machine's clock does not: after a suspend the loop is late by at most wakeMax.
 const wakeMax = time.Second
 
-// now returns the time of the machines' clock, CLOCK_BOOTTIME, which includes system suspend. It never goes back.
+// now returns the time of the machines' clock, CLOCK_BOOTTIME, which includes system suspend. The time never goes
+// back.
 func now() effects.Time { return plane.Now() }
 
-// clockTurned logs that the system's clock went back. The loop calls it once.
+// clockTurned logs that the system's clock went back. The loop logs only the first setback.
 func (n *Node) clockTurned() {
 	n.log.Warn("this machine's clock went back, as in a process that was restored from a snapshot. Ours goes on "+
 		"from where it was, so time that passed meanwhile is not counted: leases of peers may be over before we "+

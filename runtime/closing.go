@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A closing takes a node's parts down. It continues independently of the callers that wait for it: the end of a
-// caller's context ends only the wait.
+// A closing takes a node's parts down. The work continues independently of waiting callers: the end of a caller's
+// context ends only the wait.
 type closing struct {
 	over chan struct{} // closed when all parts have ended
 	// The following fields are read after over is closed.
@@ -20,8 +20,8 @@ type closing struct {
 }
 
 // take begins to take the parts down, in the order of their dependencies. The loop continues until the sockets and
-// planes have posted all their completions to it, so that no memory is reported as returned while a plane still
-// accesses it; the pool is closed last. take may be called again after a closing that left memory.
+// planes have posted all completions to the mailbox, so that no memory is reported as returned while a plane still has
+// access; the pool is closed last. The call may be repeated after a closing that left memory.
 func (n *Node) take() *closing {
 	c, w, bg := &closing{over: make(chan struct{})}, n.world, context.Background()
 	go func() {
@@ -52,9 +52,9 @@ func (n *Node) take() *closing {
 	return c
 }
 
-// fallen ends the remaining parts of a rank that has failed, and returns the error of its Close. The state of the
-// failed machine proves nothing about its pages, so the pages stay mapped. The planes' own state is proof: once all
-// planes are closed, memory that was held for peers may belong to the engine again.
+// fallen ends the remaining parts of a rank that has failed, and returns the error of Close. The state of the failed
+// machine proves nothing about the pages, so the pages stay mapped. The planes' own state is proof: once all planes
+// are closed, memory that was held for peers may belong to the engine again.
 func (n *Node) fallen(left error) error {
 	if left == nil {
 		n.world.memory.retract()
@@ -67,8 +67,8 @@ func (n *Node) fallen(left error) error {
 		Remedy: "the rank has failed: its memory stays mapped until the process ends"}
 }
 
-// wait waits until the closing has ended or ctx ends. After all other parts have ended, it waits for the engine's
-// work no longer than patience.
+// wait waits until the closing has ended or ctx ends. After all remaining parts have ended, the call waits for the
+// engine's work no longer than patience.
 func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) error {
 	var still []string
 	if n.tickets.hasFallen() {
@@ -107,8 +107,8 @@ func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) err
 			"for it", strings.Join(still, ", "))}
 }
 
-// waitFallen is wait for a rank that has failed. It calls no part of the failed rank, because such a part may still
-// hold a lock.
+// waitFallen is wait for a rank that has failed. No part of the failed rank is called, because a part may still hold a
+// lock.
 func (c *closing) waitFallen(ctx context.Context) error {
 	select {
 	case <-c.over:

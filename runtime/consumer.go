@@ -9,15 +9,14 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
-// A Consumer is the decode side of a node whose engine's own blocks are registered (register.engine_id). The consumer
-// registers blocks of a request, and the producer writes them when it has finished the request, or at once if it has
-// finished already.
+// A Consumer is the decode side of a node that registers the engine's own blocks (register.engine_id). The consumer
+// registers blocks of a request, and the producer writes the blocks as soon as the request is finished.
 //
 // Example: the decode engine calls Register for a request that a prefill rank is still computing. The prefill rank
-// calls Finished, writes the blocks, and the Reception's Done delivers the outcome.
+// reports the request as finished, writes the blocks, and the Reception's Done delivers the outcome.
 type Consumer struct{ node *Node }
 
-// Consumer returns the consumer side of the node. A node without register.engine_id refuses all calls of it.
+// Consumer returns the consumer side of the node. A node without register.engine_id refuses all calls of this side.
 func (n *Node) Consumer() Consumer { return Consumer{n} }
 
 // Node returns the node to which this side belongs.
@@ -26,7 +25,7 @@ func (c Consumer) Node() *Node { return c.node }
 // A Registration names the blocks into which a producer writes.
 type Registration struct {
 	Request string // the engine's own id of the request
-	// The router's id of the transfer, the same at both ends. If it is empty, the two ends are matched by Request.
+	// The router's id of the transfer, the same at both ends. If empty, the two ends are matched by Request.
 	Transfer string
 	Engine   string // the producer's register.engine_id; empty accepts any engine
 	// Producers are the ranks of the producer that have a part of this rank's blocks, in the order of
@@ -40,8 +39,8 @@ type Registration struct {
 	Patience time.Duration
 }
 
-// A Reception is a Registration in progress. Invariant (M3, M8): its blocks belong to the node until the channel of
-// Returned is closed, and the engine must not use them before.
+// A Reception is a Registration in progress. Invariant (M3, M8): the blocks belong to the node until the channel of
+// Returned is closed, and the engine must not use the blocks before.
 type Reception struct{ f *following[Received] }
 
 // Received is the outcome of a Reception.
@@ -52,12 +51,12 @@ type Received struct {
 	Err  error // nil means that every byte of the blocks has been written
 }
 
-// Done returns the channel that delivers the one outcome, at the latest when the Registration's Patience is over.
+// Done returns the channel that delivers the one outcome, at the latest after Registration.Patience.
 func (r *Reception) Done() <-chan Received { return r.f.done }
 
 // Returned returns a channel that is closed once nothing can write into the blocks any more, whatever the outcome.
-// For an outcome that is not Held, the channel is closed before Done delivers the outcome. If a producer does not
-// answer any more, the end of the link to that producer is the proof that it cannot write.
+// Without Received.Held, the channel is closed before Done delivers the outcome. If a producer does not answer any
+// more, the end of the link to that producer is the proof that the producer cannot write.
 func (r *Reception) Returned() <-chan struct{} { return r.f.lot.Returned() }
 
 // Register requests that blocks be written, and returns at once. If ctx is cancelled before the outcome, the
@@ -92,7 +91,7 @@ func (c Consumer) Register(ctx context.Context, r Registration) (*Reception, err
 	return &Reception{f}, nil
 }
 
-// Expected names a request for which the consumer will register later, or for which it will not register at all.
+// Expected names a request for which the consumer will register later, or will not register at all.
 type Expected struct {
 	Request, Transfer string
 	Producers         []ProducerPeer // all ranks of the producer that have a part of the request
@@ -100,7 +99,7 @@ type Expected struct {
 }
 
 // Expect keeps alive the lease of the blocks that a producer holds for a request until the consumer registers for
-// them: it notifies the producer's ranks at once, and again every sixth of kv_lease_duration. The channel delivers
+// them: the producer's ranks are notified at once, and again every sixth of kv_lease_duration. The channel delivers
 // the outcome: nil when a Registration of the same name was made. The end of ctx ends the command.
 func (c Consumer) Expect(ctx context.Context, x Expected) (<-chan error, error) {
 	const op = "expect"
@@ -112,8 +111,8 @@ func (c Consumer) Expect(ctx context.Context, x Expected) (<-chan error, error) 
 }
 
 // NotNeeded notifies a producer that the consumer will not register for a request, so that the producer returns the
-// blocks to its engine. The call waits until each rank has confirmed the message. An error means that a rank may not
-// have received the message; the lease of its blocks still expires.
+// blocks to the engine. The call waits until each rank has confirmed the message. An error means that a rank may not
+// have received the message; the lease of the blocks still expires.
 func (c Consumer) NotNeeded(ctx context.Context, x Expected) error {
 	const op = "not needed"
 	f, err := c.errand(ctx, op, &x, true)
@@ -123,7 +122,7 @@ func (c Consumer) NotNeeded(ctx context.Context, x Expected) error {
 	return <-f.done
 }
 
-// errand submits an Expect, or a NotNeeded if skip is set.
+// errand submits a register.Expect command, or a register.NotNeeded command if the request is declined.
 func (c Consumer) errand(ctx context.Context, op string, x *Expected, skip bool) (*following[error], error) {
 	n := c.node
 	if err := n.wantOwn(op); err != nil {

@@ -11,11 +11,11 @@ import (
 
 // copied is the memory from which chunks are copied.
 type copied interface {
-	// Read copies a page's valid bytes to dst, which has the same length. It blocks, and may be called concurrently.
+	// Read copies a page's valid bytes to dst, which has the same length. Read blocks, and may be called concurrently.
 	Read(dst []byte, page effects.Page) error
 }
 
-// inPool is a pool whose chunks are copied to an arena at the pool's end.
+// inPool is a pool with chunks that are copied to an arena at the pool's end.
 type inPool struct{ processPool }
 
 // Read implements copied.
@@ -37,7 +37,7 @@ type copies struct {
 	orders map[effects.Corr]*copyOrder // the copies in progress
 }
 
-// A copyOrder is one Copy effect in progress.
+// A copyOrder is a Copy effect in progress.
 type copyOrder struct {
 	corr      effects.Corr
 	pairs     []effects.CopyPair
@@ -51,7 +51,7 @@ func newCopies(from copied, to func(effects.Page) []byte, workers int, box *mail
 		orders: map[effects.Corr]*copyOrder{}}
 }
 
-// start begins one Copy. It never blocks.
+// start begins a Copy, and never blocks.
 func (c *copies) start(e *effects.Copy) {
 	o := &copyOrder{corr: e.Corr, pairs: append([]effects.CopyPair(nil), e.Pairs...)}
 	c.mu.Lock()
@@ -66,7 +66,7 @@ func (c *copies) start(e *effects.Copy) {
 	})
 }
 
-// carryOut copies the pages one by one, and checks before each page whether the copy was cancelled or the node
+// carryOut copies the pages in sequence, and checks before each page whether the copy was cancelled or the node
 // closes.
 func (c *copies) carryOut(o *copyOrder) effects.Code {
 	for _, pair := range o.pairs {
@@ -85,7 +85,7 @@ func (c *copies) carryOut(o *copyOrder) effects.Code {
 	return effects.OK
 }
 
-// cancel requests that a copy end before its next page. It does nothing if no such copy is in progress.
+// cancel requests that a copy end before the next page. Unknown copies are ignored.
 func (c *copies) cancel(corr effects.Corr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

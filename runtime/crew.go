@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A crew runs tasks, oldest first, on at most size goroutines, which end when no task waits. The queue has no bound
-// of its own, because the machine's Limits bound the number of effects.
+// A crew runs tasks, oldest first, on at most size goroutines, which end when no task waits. The queue has no separate
+// bound, because the machine's Limits bound the number of effects.
 type crew struct {
 	size int
 
@@ -16,7 +16,7 @@ type crew struct {
 	done    chan struct{} // made by wait; closed when the last goroutine has ended
 }
 
-// run begins a task, or queues it. It never blocks.
+// run begins a task, or queues the task, and never blocks.
 func (c *crew) run(task func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *crew) work() {
 }
 
 // wait waits until no task runs or ctx ends, and returns the number of goroutines that still work. After the first
-// call of wait, run must not be called; wait may be called again.
+// call, no task may be started; the call may be repeated.
 func (c *crew) wait(ctx context.Context) (left int) {
 	c.mu.Lock()
 	if c.working == 0 {

@@ -8,11 +8,11 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Every call that takes a context follows one rule for time. A command's deadline is set by its own patience, or by
-// the configured timeout if the patience is 0, and by the context's deadline if that is earlier. When the time is
-// over, the command ends in the way of its kind: a Put, a Fetch or a Drain as Expired, a Reserve as NoMemory, a Get
-// with the prefix of the chunks that have arrived. Only a caller that cancels the context aborts the command, which
-// then ends as Cancelled, unless it had ended before.
+// Every call that takes a context follows one rule for time. A command's deadline is set by the timeout of the call,
+// or by the configured timeout if that is 0, and by the context's deadline if that is earlier. When the time is over,
+// the command ends in the way of the command's kind: a Put, a Fetch or a Drain as Expired, a Reserve as NoMemory, a
+// Get with the prefix of the chunks that have arrived. Only a caller that cancels the context aborts the command,
+// which then ends as Cancelled, unless the command had ended before.
 
 // patienceOf returns the time that a command has: the requested time, or byDefault if none was requested, but no
 // longer than the time until the context's deadline.
@@ -26,8 +26,8 @@ func patienceOf(ctx context.Context, asked time.Duration, byDefault effects.Dura
 	return effects.Duration(max(asked, 1))
 }
 
-// takesBack reports whether the end of a context aborts its commands. The expiry of the context's deadline does not:
-// the commands have the same deadline and end by themselves. If they were aborted as well, chance would decide
+// takesBack reports whether the end of a context aborts the commands. The expiry of the context's deadline does not:
+// the commands have the same deadline and end by themselves. If the commands were aborted as well, chance would decide
 // whether a command ends as Expired or as Cancelled.
 func takesBack(ctx context.Context) bool {
 	_, timed := ctx.Deadline()
@@ -58,7 +58,7 @@ func outOfTime(ctx context.Context) error {
 	return nil
 }
 
-// waitedOut returns the code for a wait of the caller that ended because its context ended.
+// waitedOut returns the code for a wait of the caller that ended because the context ended.
 func waitedOut(ctx context.Context) effects.Code {
 	code, _ := endOf(ctx, effects.Expired)
 	return code

@@ -25,8 +25,8 @@ type blame struct{ who, field, theirs string }
 
 const factKinds = effects.FactCount
 
-// told contains the first words of the log line for each kind of fact that reports a failure. The other kinds report
-// no failure, or a failure that a command's outcome reports.
+// told contains the beginning of the log line for each kind of fact that reports a failure. The other kinds report no
+// failure, or a failure that a command's outcome reports.
 //
 //kvferry:table
 var told = [factKinds]string{

@@ -49,7 +49,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// because copies the details that the machine reports beside the code of a failure. It returns e.
+// because copies the details that the machine reports beside the code of a failure. The result is e.
 func (e *Error) because(w *effects.Why) *Error {
 	if w == nil {
 		return e
@@ -72,8 +72,8 @@ func (e *Error) Is(target error) bool {
 		e.Code == effects.Cancelled
 }
 
-// CodeOf returns the code of an error of this package. It returns OK for nil, Expired and Cancelled for the errors of
-// a context, and Faulted for any other error.
+// CodeOf returns the code of an error of this package. The code is OK for nil, Expired and Cancelled for the errors of
+// a context, and Faulted for an unknown error.
 func CodeOf(err error) effects.Code {
 	var e *Error
 	switch {
@@ -101,8 +101,8 @@ func openFailed(what, remedy string, cause error) *Error {
 	return e
 }
 
-// withoutRemedy is the error of a control transport without its remedy, for an Error that carries the remedy in its
-// own field.
+// withoutRemedy is the error of a control transport without the remedy, for an Error that carries the remedy in a
+// separate field.
 type withoutRemedy struct{ of *control.Error }
 
 // Error returns one line: what failed, and why.
@@ -116,12 +116,12 @@ func (w withoutRemedy) Error() string {
 // Unwrap returns the transport's own error.
 func (w withoutRemedy) Unwrap() error { return w.of }
 
-// refused returns the error of an Open whose configuration the machine rejects.
+// refused returns the error of an Open with a configuration that the machine rejects.
 func refused(cause error) *Error {
 	return &Error{Op: "open", Code: effects.Invalid, Remedy: strings.TrimPrefix(cause.Error(), "rank: ")}
 }
 
-// invalid returns an Error with the code Invalid whose remedy is the formatted text.
+// invalid returns an Error with the code Invalid and the formatted text as the remedy.
 func invalid(op, format string, args ...any) *Error {
 	return &Error{Op: op, Code: effects.Invalid, Remedy: fmt.Sprintf(format, args...)}
 }

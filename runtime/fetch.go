@@ -10,56 +10,56 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
-// A Scatter is the engine's device code for one fetch. The function copies chunks to the memory in which the engine
-// computes, and returns when it has read the chunks. Chunk i belongs to key first+i of the fetch; its slice holds the
-// valid bytes of a page of the pool, is read-only, and is valid until the function returns. The calls for one fetch
-// are made in the order of its keys, one at a time, on the goroutine that called Fetch; calls for other fetches run
+// A Scatter is the engine's device code for a fetch. The function copies chunks to the memory in which the engine
+// computes, and returns after reading the chunks. Chunk i belongs to key first+i of the fetch; the slice holds the
+// valid bytes of a page of the pool, is read-only, and is valid until the function returns. The calls for a fetch are
+// made in the order of the keys, one at a time, on the goroutine that called Fetch; calls for other fetches run
 // concurrently. An error fails the fetch. The context ends when the fetch has failed in the meantime or the node
 // closes; the result of the call is not used then.
 type Scatter func(ctx context.Context, first int, chunks [][]byte) error
 
-// A DeviceScatter is a Scatter for pools in the memory of a device. It receives the addresses of chunks instead of
-// their bytes, and returns when the device has read the chunks.
+// A DeviceScatter is a Scatter for pools in the memory of a device. The function receives the addresses of chunks
+// instead of the bytes, and returns when the device has read the chunks.
 type DeviceScatter func(ctx context.Context, first int, chunks []DevicePage) error
 
 // A Place locates a page for a process that has mapped Node.Mapping: the page's index in the mapping, and the number
-// of its valid bytes.
+// of valid bytes.
 type Place struct{ Index, Bytes uint32 }
 
-// A PlaceScatter is a Scatter whose chunks are read by another process. It receives the places of the chunks, and
-// returns when that process has read them.
+// A PlaceScatter is a Scatter for chunks that another process reads. The function receives the locations of the
+// chunks, and returns when that process has read the chunks.
 type PlaceScatter func(ctx context.Context, first int, chunks []Place) error
 
-// Fetch names the chunks that an engine needs, in the order in which the engine needs them.
+// Fetch names the chunks that an engine needs, in the order of use.
 type Fetch struct {
 	// Request is the proxy's id of the request. Chunks that were sent or offered for this request are consumed, as by
 	// a Get: the senders of offers get their pages back when the chunks have been read. Chunks that belong to other
 	// requests are read but not consumed. Without a Request no chunk is consumed.
 	Request string
 	Keys    []string
-	// Exactly one of the following functions is set: Scatter if the pool is memory of this process, Device if it is
-	// memory of a device, Places if another process maps the pool.
+	// Exactly one of the following functions is set: the first if the pool is memory of this process, the second if
+	// the pool is memory of a device, the third if another process maps the pool.
 	Scatter Scatter
 	Device  DeviceScatter
 	Places  PlaceScatter // for a node with a Mapping
-	// Patience limits the whole fetch: waiting, reading and scattering. It is capped by the configured
+	// Patience limits the whole fetch: waiting, reading and scattering. The value is capped by the configured
 	// pull.fetch_timeout, which is also the default for 0.
 	Patience time.Duration
 }
 
-// Fetch hands chunks to the engine's device code, batch by batch. Chunks that are in the pool are handed over where
-// they lie; the others are read from the senders that offered them (pd_delay_pull) while the previous batch is
-// scattered. Fetch begins when the locations of all chunks are known, and waits for that. It returns the number of
-// chunks, from the first key on, that Scatter has taken.
+// Fetch hands chunks to the engine's device code, batch by batch. Chunks that are in the pool are handed over in
+// place; the remaining chunks are read from the senders that offered the chunks (pd_delay_pull) while the previous
+// batch is scattered. Fetch begins when the locations of all chunks are known, and waits for that. The result is the
+// number of chunks, from the first key on, that Scatter has taken.
 //
 // An error means that the engine has to compute the remaining chunks of the request; the chunks that Scatter took are
-// correct. Fetch does not retry. The other chunks of the fetch that were offered for its request are abandoned, and
-// their senders get the memory back. Only a fetch that never began, because the chunks that it waited for did not
-// arrive, leaves everything unchanged.
+// correct. Fetch does not retry. Further chunks of the fetch that were offered for the request are abandoned, and
+// their senders get the memory back. Only a fetch that never began, because expected chunks did not arrive, leaves
+// everything unchanged.
 //
-// A fetch of more chunks than limits.keys_per_batch is done in parts, one after the other, within the one Patience;
-// each part begins when its chunks are known. Chunks of later parts that are offered only after an earlier part has
-// failed are kept; Abandon refuses them.
+// A fetch of more chunks than limits.keys_per_batch is done in parts, in sequence, within the one Fetch.Patience; each
+// part begins when the chunks are known. Chunks of later parts that are offered only after an earlier part has failed
+// are kept; Abandon refuses such chunks.
 //
 // Invariant (M8): when Fetch returns, no call of Scatter is running and none will be started, so the memory into
 // which Scatter stores belongs to the caller alone. If ctx is cancelled, the fetch is aborted; Fetch still waits for
@@ -91,7 +91,8 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	return taken, nil
 }
 
-// checkScatter returns an error unless exactly one function for the chunks is given, and the node's pool supports it.
+// checkScatter returns an error unless exactly one function for the chunks is given, and the node's pool supports the
+// function.
 func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScatter) error {
 	const op = "fetch"
 	given := 0
@@ -132,7 +133,7 @@ func (r Receiver) giveUp(request string, keys []string) {
 	}
 }
 
-// fetchPart fetches one part of a fetch; base is the index of the part's first chunk in the whole fetch. It returns
+// fetchPart fetches a part of a fetch; base is the index of the part's first chunk in the whole fetch. The results are
 // the number of chunks taken and whether the part began.
 func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, begun bool, err error) {
 	n := r.node
@@ -152,8 +153,8 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		if !takesBack(ctx) {
 			return
 		}
-		// If the command table has no room for the abort, the fetch ends when its patience is over. The outcome of
-		// the fetch shows what the abort did.
+		// If the command table has no room for the abort, the fetch ends by timeout. The outcome of the fetch shows
+		// what the abort did.
 		_, _ = n.submit("abort", ending, &engine.Abort{Target: t.id})
 	})
 	defer stop()
@@ -175,11 +176,11 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 	return e.taken, true, nil
 }
 
-// A scatterer connects the loop, which emits batches, with the goroutine of one fetch, which scatters them.
+// A scatterer connects the loop, which emits batches, with the goroutine of a fetch, which scatters batches.
 type scatterer struct {
 	scatters *scatters
 	run      scatterPages
-	// batches holds at most one batch, because the machine scatters one batch of a command at a time.
+	// batches holds at most one batch, because the machine scatters the batches of a command one at a time.
 	batches chan batch
 	ctx     context.Context // the context of the calls
 	over    context.CancelFunc
@@ -188,14 +189,14 @@ type scatterer struct {
 	err   error // the last error that run returned
 }
 
-// A batch is the content of one Scatter effect of the machine.
+// A batch is the content of a Scatter effect of the machine.
 type batch struct {
 	corr  effects.Corr
 	first int
 	pages []effects.Page
 }
 
-// scatterPages is the common form of Scatter, DeviceScatter and PlaceScatter: it receives pages.
+// scatterPages is the common form of Scatter, DeviceScatter and PlaceScatter: the function receives pages.
 type scatterPages func(ctx context.Context, first int, pages []effects.Page) error
 
 func (w *world) scatterOf(f Fetch) scatterPages {
@@ -226,7 +227,7 @@ func (w *world) scatterOf(f Fetch) scatterPages {
 	}
 }
 
-// newScatterer gives the calls the values of ctx but not its cancellation. The end of ctx aborts the fetch, and the
+// newScatterer gives the calls the values of ctx but not the cancellation. The end of ctx aborts the fetch, and the
 // outcome of the fetch then ends the calls. The outcome is therefore that of the abort, and does not depend on how a
 // call reacts.
 func newScatterer(ctx context.Context, s *scatters, run scatterPages) *scatterer {
@@ -237,7 +238,7 @@ func newScatterer(ctx context.Context, s *scatters, run scatterPages) *scatterer
 	return e
 }
 
-// hand gives the fetch's goroutine one batch. It never blocks.
+// hand gives the fetch's goroutine a batch, and never blocks.
 func (e *scatterer) hand(b batch) {
 	select {
 	case e.batches <- b:
@@ -246,7 +247,7 @@ func (e *scatterer) hand(b batch) {
 	}
 }
 
-// serve scatters batches until the ticket has its outcome and its memory has been returned. It returns the outcome.
+// serve scatters batches until the ticket has an outcome and the memory has been returned, and returns the outcome.
 func (e *scatterer) serve(t *Ticket) Outcome {
 	for {
 		select {
@@ -266,8 +267,7 @@ func (e *scatterer) serve(t *Ticket) Outcome {
 	}
 }
 
-// scatter makes one call. The machine is notified of the end of the call even if the call panics or ends its
-// goroutine.
+// scatter makes a call. The machine is notified of the end of the call even if the call panics or ends the goroutine.
 func (e *scatterer) scatter(b batch) {
 	if e.ctx.Err() != nil || !e.scatters.begin() {
 		e.scatters.refuse(b.corr)

@@ -8,7 +8,7 @@ import (
 )
 
 // hands carries out the effects that any machine may emit: messages go to the control transport, outcomes to the
-// tickets. Only the goroutine that steps the machine may use it, except for tickets and facts.
+// tickets. Only the goroutine that steps the machine may use the object, except for tickets and facts.
 type hands struct {
 	control control.Transport
 	tickets *ticketTable

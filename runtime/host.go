@@ -14,7 +14,7 @@ import (
 
 // HostConfig configures a Host.
 type HostConfig struct {
-	// Machine makes the machine, at the time now of the host's clock. Its argument listens contains the channels of
+	// Machine makes the machine, at the time now of the host's clock. The argument listens contains the channels of
 	// Servers with the ports that were really bound.
 	Machine func(now effects.Time, listens []control.Server) (effects.Machine, error)
 	Servers []control.Server
@@ -26,11 +26,11 @@ type HostConfig struct {
 	Waiting, WaitingBytes int
 	// Drain is the command that Close submits first and waits for; nil means none.
 	Drain effects.CommandBody
-	// Observed receives what the machine observes, between its steps. It must not block. If it is nil, observations
-	// go to the log only.
+	// Observed receives what the machine observes, between steps. The function must not block. If nil, observations go
+	// to the log only.
 	Observed func(*effects.Observe)
-	// Log is the logger; nil means slog.Default(). Its handler is called by one goroutine, for which no other
-	// goroutine waits.
+	// Log is the logger; nil means slog.Default(). A single goroutine calls the handler, and no goroutine waits for
+	// the handler.
 	Log *slog.Logger
 }
 
@@ -48,7 +48,7 @@ type Host struct {
 	err      error         // the result of the end; read after over is closed
 }
 
-// OpenHost starts a host and returns when the host serves. It fails if the configuration is incomplete, if the
+// OpenHost starts a host and returns when the host serves. The call fails if the configuration is incomplete, if the
 // control sockets cannot be opened, or if the machine cannot be made. Close ends the host.
 func OpenHost(cfg HostConfig) (*Host, error) {
 	if cfg.Machine == nil || cfg.Control == nil {
@@ -101,7 +101,7 @@ func (h *Host) carryOut(e effects.Effect) {
 	}
 }
 
-// Submit gives the machine a command. The returned ticket delivers the command's one outcome.
+// Submit gives the machine a command. The returned ticket delivers the command's only outcome.
 func (h *Host) Submit(body effects.CommandBody) (*Ticket, error) {
 	t, err := h.tickets.begin("submit", work)
 	if err != nil {
@@ -111,16 +111,16 @@ func (h *Host) Submit(body effects.CommandBody) (*Ticket, error) {
 	return t, nil
 }
 
-// Between runs f between two steps of the machine, so that f may read the machine's state, and returns when f has
-// run. It returns false if the host has ended and f did not run. f must not block, and must not call the host.
+// Between runs f between two steps of the machine, so that f may read the machine's state, and returns when f has run.
+// The result is false if the host has ended and f did not run. f must not block, and must not call the host.
 func (h *Host) Between(f func()) bool { return h.loop.call(f) }
 
 // Servers returns the channels that the host serves, with the ports that were really bound.
 func (h *Host) Servers() []control.Server { return h.control.Servers() }
 
-// Close ends the host. The machine drains first, if a Drain command is configured, for as long as ctx allows. Then
-// the sockets are closed, and the commands still in progress end as Closed. If ctx ends before the host has ended,
-// the shutdown continues in the background, and Close may be called again to wait for it.
+// Close ends the host. The machine drains first, if a Drain command is configured, for as long as ctx allows. Then the
+// sockets are closed, and the commands still in progress end as Closed. If ctx ends before the host has ended, the
+// shutdown continues in the background, and Close may be called again to wait for the end.
 func (h *Host) Close(ctx context.Context) error {
 	select {
 	case <-h.begun:
@@ -138,7 +138,7 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 }
 
-// drained gives the machine its Drain command, if one is configured, and waits for the outcome or the end of ctx.
+// drained gives the machine the configured Drain command, if any, and waits for the outcome or the end of ctx.
 func (h *Host) drained(ctx context.Context) {
 	if h.drain == nil {
 		return
@@ -155,7 +155,7 @@ func (h *Host) drained(ctx context.Context) {
 	}
 }
 
-// end takes the host down. The loop continues until the sockets have posted all their completions to it.
+// end takes the host down. The loop continues until the sockets have posted all completions to the mailbox.
 func (h *Host) end() {
 	h.err = h.control.Shutdown(bg)
 	h.loop.end()

@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// hostMemory is a pool in memory of this process that no peer maps; leased planes serve it.
+// hostMemory is a pool in memory of this process that no peer maps; leased planes serve the pool.
 type hostMemory struct {
 	mem       []byte
 	pageBytes uint64
@@ -20,8 +20,8 @@ type hostMemory struct {
 	file *os.File
 }
 
-// newHostMemory allocates the memory of a pool, and stops when ctx ends. Of c it uses the fields that set the size
-// and the kind of memory.
+// newHostMemory allocates the memory of a pool, and stops when ctx ends. Only the fields of c are used that set the
+// size and the kind of memory.
 func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error) {
 	const most = 1 << 46 // of the 47 bits of address space that a process can map on amd64
 	if c.Pages == 0 || c.PageBytes == 0 || uint64(c.Pages) > most/c.PageBytes {

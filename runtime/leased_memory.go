@@ -14,8 +14,8 @@ type leasedMemory struct {
 	*hostMemory
 }
 
-// newLeasedMemory allocates the memory of a pool, stops when ctx ends, and makes the book of the pool's grants. The
-// fields of c mean the same as for a fenced pool.
+// newLeasedMemory allocates the memory of a pool, stops when ctx ends, and makes the leased pool that records the
+// grants. The fields of c mean the same as for a fenced pool.
 func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, error) {
 	m, err := newHostMemory(ctx, c)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A loop steps one machine and carries out the effects that the machine emits. All its state belongs to the goroutine
-// that holds the turn. This is the loop's own goroutine, which other goroutines reach through the mailbox, or a
-// goroutine that has posted an event and has nothing else to do until the machine has taken the event. Such a
-// goroutine steps the machine itself (mailbox.Step), because waking another goroutine takes longer than most steps.
+// A loop steps a machine and carries out the effects that the machine emits. All state belongs to the goroutine that
+// holds the turn. This is the loop's own goroutine, which other goroutines reach through the mailbox, or a goroutine
+// that has posted an event and has nothing else to do until the machine has taken the event. That goroutine steps the
+// machine itself (mailbox.Step), because waking another goroutine takes longer than most steps.
 type loop struct {
 	machine effects.Machine
 	mailbox *mailbox
@@ -22,8 +22,8 @@ type loop struct {
 
 	// turn is held by the goroutine that steps the machine. Once the loop has ended, the mutex stays locked.
 	turn sync.Mutex
-	// fell is the panic of another goroutine while it held the turn. Once it is set, the machine is not stepped any
-	// more.
+	// fell is the panic of another goroutine while holding the turn. Once the field is set, the machine is not stepped
+	// any more.
 	fell    *fall
 	out     effects.Effects
 	event   effects.Event     // the event of the current step
@@ -33,12 +33,12 @@ type loop struct {
 	alarm   effects.Time      // the time for which the timer is armed
 	armed   bool
 
-	// contain receives the value and the stack of a panic of the loop. It runs on the loop's goroutine, which ends
-	// afterwards. If contain is nil, the panic continues.
+	// contain receives the value and the stack of a panic of the loop. The function runs on the loop's goroutine,
+	// which ends afterwards. If contain is nil, the panic continues.
 	contain func(said any, stack []string)
 
-	// turns returns how often the system's clock went back, and turnsSeen is that count when the loop began. The
-	// function turned is called the first time that the count has changed.
+	// The first function returns how often the system's clock went back; the second field is that count when the loop
+	// began. The third is called the first time that the count has changed.
 	turns     func() uint64
 	turnsSeen uint64
 	turned    func()
@@ -56,21 +56,22 @@ type fall struct {
 	dump  []byte
 }
 
-// A driver carries out effects. Its methods never block, and do not keep the effects or their slices.
+// A driver carries out effects. The methods never block, and do not keep the effects or their slices.
 type driver interface {
 	carryOut(effects.Effect)
 	// before receives each event just before the machine does.
 	before(effects.Event)
 }
 
-// newLoop returns a loop for the machine m, which takes events from box and carries out effects by d. Its goroutine
-// has to be started with run.
+// newLoop returns a loop for the machine m, which takes events from box and carries out effects by d. The caller
+// starts the loop's goroutine.
 func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
 	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockSetbacks, turned: func() {},
 		timer: time.NewTimer(time.Hour), calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// run is the loop's own goroutine. It steps the machine until end is called or a panic ends the loop.
+// run is the loop's own goroutine. The goroutine steps the machine until the loop is shut down or a panic ends the
+// loop.
 func (l *loop) run() {
 	defer close(l.ended)
 	defer l.timer.Stop()
@@ -121,7 +122,7 @@ func (l *loop) run() {
 const roundsHere = 4
 
 // stepHere steps the machine on the calling goroutine, unless another goroutine holds the turn. That goroutine checks
-// the mailbox again before it releases the turn.
+// the mailbox again before releasing the turn.
 func (l *loop) stepHere() {
 	if !l.turn.TryLock() {
 		l.mailbox.rouse()
@@ -134,8 +135,8 @@ func (l *loop) stepHere() {
 	ended := false
 	defer func() {
 		if said := recover(); said != nil {
-			// A defect of the machine must not surface as a panic of the engine's goroutine, which might recover from
-			// it and continue. The loop's goroutine may be waiting for the turn, or has to be woken.
+			// A defect of the machine must not surface as a panic of the engine's goroutine, which might recover and
+			// continue. The loop's goroutine may be waiting for the turn, or has to be woken.
 			l.fell = &fall{said, postmortem.Stack(), debug.Stack()}
 			l.mailbox.again()
 		}
@@ -153,8 +154,8 @@ func (l *loop) stepHere() {
 	ended = true
 }
 
-// round takes the events that wait in the mailbox, and lets the machine check its clock once. A machine that has more
-// work to do (its Deadline is now) therefore alternates with the mailbox and with calls. The caller must hold the
+// round takes the events that wait in the mailbox, and lets the machine check the clock once. A machine that has more
+// work to do (a Deadline that is now) therefore alternates with the mailbox and with calls. The caller must hold the
 // turn.
 func (l *loop) round() {
 	l.mailbox.begin()
@@ -175,15 +176,15 @@ func (l *loop) round() {
 		l.mailbox.again()
 		return
 	}
-	// The timer may ring too early; this is cheaper than resetting it in each round. After a system suspend, which
-	// Go's timers do not count, the alarm may lie in the past while the timer still runs.
+	// The timer may ring too early; this is cheaper than a reset in each round. After a system suspend, which Go's
+	// timers do not count, the alarm may lie in the past while the timer still runs.
 	if deadline = min(deadline, at.Add(effects.Duration(wakeMax))); !l.armed || deadline < l.alarm || l.alarm <= at {
 		l.timer.Reset(time.Duration(deadline.Sub(at)))
 		l.armed, l.alarm = true, deadline
 	}
 }
 
-// step gives the machine one event and carries out all effects that the machine emits for the event. The caller holds
+// step gives the machine an event and carries out all effects that the machine emits for the event. The caller holds
 // the turn. The clock is read after the event was dequeued, so a step never uses a time before the event's arrival.
 func (l *loop) step(ev effects.Event) {
 	l.out.Reset()
@@ -205,7 +206,7 @@ func (l *loop) step(ev effects.Event) {
 	l.event = nil
 }
 
-// call runs f between two steps and returns when f has run. It returns false if the loop has ended before that.
+// call runs f between two steps and returns when f has run. The result is false if the loop has ended before that.
 func (l *loop) call(f func()) bool {
 	ran := make(chan struct{})
 	select {
@@ -226,7 +227,7 @@ func (l *loop) call(f func()) bool {
 	}
 }
 
-// end stops the loop and waits for its goroutine. It may be called repeatedly.
+// end stops the loop and waits for the loop's goroutine. The call may be repeated.
 func (l *loop) end() {
 	l.once.Do(func() { close(l.stop) })
 	<-l.ended

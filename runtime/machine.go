@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// machine is a rank's machine as a node uses it. It is an interface so that a package that imports only the node's
-// types does not compile the machine's tables.
+// machine is a rank's machine as a node uses the machine. The interface exists so that a package that imports only the
+// node's types does not compile the machine's tables.
 type machine interface {
 	effects.Machine
 	Incarnation() effects.Incarnation
@@ -25,9 +25,9 @@ type machine interface {
 	BringFits(request []byte, keys [][]byte, mode p2p.Mode) int
 }
 
-// machineConfig returns the configuration of the machine of one rank of a node, without the planes. It contains the
-// values that the configuration file sets directly (config.Config.Machine), and values that follow from the rest of
-// the file and from the rank.
+// machineConfig returns the configuration of the machine of a rank of a node, without the planes. The result contains
+// the values that the configuration file sets directly (config.Config.Machine), and values that follow from the rest
+// of the file and from the rank.
 func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	c := cfg.Machine
 	c.Layout, c.Wire, c.BatchMax = cfg.Layout, cfg.Limits, uint32(cfg.Limits.ArrayLen)
@@ -43,9 +43,9 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	}
 	c.Delay = cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role.Receives()
 	c.AddressesOnly = !cfg.Link.PeerNames
-	// The machine requires ReplyTimeout to be longer than AllocTimeout. A node with one role uses only one of the
-	// two; its peers use the other, and config.Compare compares them. The timeout in use keeps its configured value;
-	// for a node with both roles, config has checked them.
+	// The machine requires ReplyTimeout to be longer than AllocTimeout. A node with one role uses only one of the two;
+	// the peers use the second, and config.Compare compares both. The timeout in use keeps the configured value; for a
+	// node with both roles, config has checked both values.
 	switch cfg.Role {
 	case config.Sender:
 		c.Role = rank.RoleSender
@@ -74,10 +74,10 @@ func carries(cfg *config.Config) uint32 {
 // nanos converts a duration of Go into a duration of the machine.
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
 
-// serversOf returns the channels that a node serves. A receiver serves handshakes and allocation requests. A sender
-// in pull mode serves done messages, and its handshake port, if it has one, for lease renewals; any other sender
-// serves nothing. A receiver from which chunks may be recalled also serves its query port. A node whose blocks are
-// registered serves registrations on the port that others use for allocation requests.
+// serversOf returns the channels that a node serves. A receiver serves handshakes and allocation requests. A sender in
+// pull mode serves done messages, and the handshake port, if configured, for lease renewals; a sender in push mode
+// serves nothing. A receiver from which chunks may be recalled also serves a query port. A node with registered blocks
+// serves registrations on the port that otherwise serves allocation requests.
 func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 	receives, lends := cfg.Role.Receives(), cfg.Role.Sends() && cfg.Pull.Enabled
 	var servers []control.Server

@@ -9,17 +9,18 @@ import (
 // A mailbox holds all events that wait for the loop, in order of arrival.
 //
 // The mailbox is bounded, and never blocks a goroutine that posts a completion: each effect in flight has at most one
-// completion, the machine's Limits bound the effects, and commands are counted where they are submitted. Only
-// messages of peers, which peers send at any time, have a quota here, in messages and in bytes. When the quota is
-// used up, the transport blocks inside Post and reads nothing more, which is backpressure on the peers.
+// completion, the machine's Limits bound the effects, and commands are counted at submission. Only messages of peers,
+// which peers send at any time, have a quota here, in messages and in bytes. When the quota is used up, the transport
+// blocks inside Post and reads nothing more, which is backpressure on the peers.
 type mailbox struct {
 	wake chan struct{} // holds one token while an event waits
 
 	mu sync.Mutex
-	// step steps the machine on the caller's goroutine, unless another goroutine does. It is nil until the loop runs.
+	// step steps the machine on the caller's goroutine, unless another goroutine does. The function is nil until the
+	// loop runs.
 	step func()
 	held int // the number of goroutines between Hold and Step
-	// taking means that a goroutine steps the machine, and will check the mailbox again before it rests.
+	// taking means that a goroutine steps the machine, and will check the mailbox again at the end of the round.
 	taking bool
 	// more means that the machine has more work to do at once, whether or not events wait.
 	more   bool
@@ -38,14 +39,15 @@ func newMailbox(receivedMax, receivedBytesMax int) *mailbox {
 	return m
 }
 
-// Post appends an event; any goroutine may call it. It blocks only for a *effects.Received, until the quota has room.
-// After close, events are discarded.
+// Post appends an event; any goroutine may call Post. The call blocks only for a *effects.Received, until the quota
+// has room. After close, events are discarded.
 func (m *mailbox) Post(ev effects.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r, ok := ev.(*effects.Received); ok {
 		for !m.closed && m.received > 0 && (m.received >= m.receivedMax || m.receivedBytes+len(r.Body) > m.receivedBytesMax) {
-			// The goroutine that holds the mailbox may be the one that waits here, so the loop's goroutine is woken.
+			// The goroutine that holds the mailbox may be the goroutine that waits here, so the loop's goroutine is
+			// woken.
 			m.token()
 			m.room.Wait()
 		}
@@ -59,7 +61,7 @@ func (m *mailbox) Post(ev effects.Event) {
 	m.wakeUp()
 }
 
-// PostAll appends events that the loop takes directly one after the other. None of them may be a *effects.Received.
+// PostAll appends events that the loop takes in direct sequence. None of the events may be a *effects.Received.
 func (m *mailbox) PostAll(events []effects.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,7 +79,7 @@ func (m *mailbox) wakeUp() {
 	}
 }
 
-// token puts the wake token into the channel, if it is not there yet.
+// token puts the wake token into the channel, if the channel is empty.
 func (m *mailbox) token() {
 	select {
 	case m.wake <- struct{}{}:
@@ -131,15 +133,15 @@ func (m *mailbox) again() {
 	m.more = true
 }
 
-// begin records that the caller takes the events, and will check the mailbox again by calling rest.
+// begin records that the caller takes the events, and will check the mailbox again at the end of the round.
 func (m *mailbox) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taking = true
 }
 
-// rest ends a round. It reports whether the caller should do another round, which is the case if events wait and the
-// caller would continue. Otherwise the remaining work is left to the loop's goroutine.
+// rest ends a round. The result says whether the caller should do another round, which is the case if events wait and
+// the caller would continue. Otherwise the remaining work is left to the loop's goroutine.
 func (m *mailbox) rest(would bool) (goOn bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,7 +156,7 @@ func (m *mailbox) rest(would bool) (goOn bool) {
 	return false
 }
 
-// take returns all events that wait. The slice belongs to the caller until the next take.
+// take returns all events that wait. The slice belongs to the caller until the next call.
 func (m *mailbox) take() []effects.Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,29 +13,29 @@ import (
 // reports which pages a handle has. The engine must not use the file beyond the last page.
 //
 // Only the holder of a page's handle may access the page's bytes, in whichever process: the holder may store into the
-// page after a Reserve, and may only read it after a Get. The engine's stores must be complete before the node is
-// called to put the page, and its reads must be complete before the handle is released; a message between the two
-// processes is sufficient for both. Pages that were released belong to the node again, although the engine still has
-// them mapped.
+// page after a Reserve, and may only read the page after a Get. The engine's stores must be complete before the node
+// is called to put the page, and the engine's reads must be complete before the handle is released; a message between
+// the two processes is sufficient for both. Pages that were released belong to the node again, although the engine
+// still has them mapped.
 //
-// Where the pool is the engine's own blocks, block b of region r (as Node.Block counts them) begins at page
+// Where the pool is the engine's own blocks, block b of region r (in the numbering of Node.Block) begins at page
 // Geometry().Page(r, b, 0).
 //
-// If the pages are memory of a device, there is no file, unless a second pool beside it has a file. The engine's
-// process imports the device memory by Export.Key, on the same device, after Admit has allowed it; the first page is
-// Export.Offset bytes after the address that the import returns. Each Admit requires one Depart, when the process has
-// closed its import or has ended: the node keeps its memory until then. Work that a killed process had started on the
-// device may continue for a moment, so pages that the process held are returned DepartureMargin later.
+// If the pages are memory of a device, there is no file, unless a second pool has a file. The engine's process imports
+// the device memory by Export.Key, on the same device, after Node.Admit has allowed the process; the first page is
+// Export.Offset bytes after the address that the import returns. Each Node.Admit requires one Node.Depart, when the
+// process has closed the import or has ended: the node keeps the memory until then. Work that a killed process had
+// started on the device may continue for a moment, so pages that the process held are returned DepartureMargin later.
 type Mapping struct {
-	// The node owns the file and closes it; the caller must not. A copy of the descriptor that was sent to another
-	// process stays valid there.
+	// The node owns and closes the file; the caller must not close the file. A copy of the descriptor that was sent to
+	// another process stays valid there.
 	File      *os.File
 	Offset    uint64 // in bytes
 	PageBytes uint64 // the distance from one page to the next
 	Pages     uint32
-	// Export describes the memory of a device. If it is nil, File covers all pages.
+	// Export describes the memory of a device. If nil, File covers all pages.
 	Export *device.Export
-	// DevicePages is the number of pages of a second pool, in memory of a device (p2p_use_npu). They are numbered
+	// DevicePages is the number of pages of a second pool, in memory of a device (p2p_use_npu). The pages are numbered
 	// from DeviceFrom on: page DeviceFrom + i begins Export.Offset + i × PageBytes bytes after the address that an
 	// import returns. If DevicePages is 0, the node has no second pool.
 	DeviceFrom, DevicePages uint32
@@ -43,11 +43,11 @@ type Mapping struct {
 
 // DepartureMargin is the time for which work of an ended process may continue on a device in pages of the node:
 // running work ends with the process's context, which the device's driver takes down as the process ends. Data planes
-// allow a dead peer whose NPU reaches this node's memory the same time (docs/npu.md).
+// allow the same time for a dead peer with an NPU that reaches this node's memory (docs/npu.md).
 const DepartureMargin = 100 * time.Millisecond
 
-// Admit allows an engine's process to import the node's device memory. The process is given by its number as the
-// device's driver knows it (there acl.Thread.Process). Admit fails with Unsupported if the Mapping has no Export.
+// Admit allows an engine's process to import the node's device memory. The process is identified by the number that
+// the device's driver uses (there acl.Thread.Process). The call fails with Unsupported if the Mapping has no Export.
 func (n *Node) Admit(process int32) error {
 	const op = "admit"
 	m, ok := n.world.memory.(deviceMemory)
@@ -72,9 +72,9 @@ func (n *Node) Depart(process int32) {
 	}
 }
 
-// Mapping returns the memory of the node's pages for another process. It fails with Unsupported if the node was
-// opened without WithAttachable or its pages are memory of a device that cannot be exported, and fails after Close
-// was called. The end of an engine's process does not affect the memory: it stays the node's, and the program that
+// Mapping returns the memory of the node's pages for another process. The call fails with Unsupported if the node was
+// opened without WithAttachable or the pages are memory of a device that cannot be exported, and fails after Close was
+// called. The end of an engine's process does not affect the memory, which stays the node's, and the program that
 // opened the node releases the handles that were for that engine.
 func (n *Node) Mapping() (Mapping, error) {
 	const op = "mapping"
@@ -88,8 +88,8 @@ func (n *Node) Mapping() (Mapping, error) {
 		DeviceFrom: n.deviceFrom, DevicePages: n.devicePages}, nil
 }
 
-// exported returns the description by which engines of other processes import memory of a device, or nil if they
-// cannot.
+// exported returns the description by which engines of separate processes import memory of a device, or nil if that is
+// impossible.
 func (n *Node) exported() *device.Export {
 	if m, ok := n.world.memory.(deviceMemory); ok {
 		return m.Exported()
@@ -97,7 +97,7 @@ func (n *Node) exported() *device.Export {
 	return nil
 }
 
-// openToEngines returns an error if engines of other processes cannot map or import the node's memory.
+// openToEngines returns an error if engines of separate processes cannot map or import the node's memory.
 func (n *Node) openToEngines(op string) error {
 	if n.world.memory.attachable() != nil || n.exported() != nil {
 		return nil

@@ -23,20 +23,20 @@ type memory interface {
 	host(page effects.Page) []byte
 	// address returns the address of a page for a device; 0 if the pool is memory of this process.
 	address(page effects.Page) uintptr
-	// attachable returns the pages as a file that another process may map writable, or nil if there is no such file.
+	// attachable returns the pages as a file that another process may map writable, or nil if there is no file.
 	attachable() *os.File
-	// copy carries out a Copy effect, and cancel requests its early end.
+	// copy carries out a Copy effect, and the second method requests an early end.
 	copy(e *effects.Copy)
 	cancel(corr effects.Corr)
-	// retract withdraws every grant of peers that read by themselves, without notifying them. All planes must have
+	// retract withdraws every grant of peers that read by themselves, without a notification. All planes must have
 	// been closed.
 	retract()
-	// idle ends the copies and waits for them until ctx ends. An error means that some copies still run. It may be
-	// called again.
+	// idle ends the copies and waits until ctx ends. An error means that some copies still run. The call may be
+	// repeated.
 	idle(ctx context.Context) error
-	// close returns the memory to the system. Invariant (M3, M4): all planes must have been closed, and idle must
-	// have returned no error, because otherwise a peer or a copy could still access the memory. After an error close
-	// may be called again.
+	// close returns the memory to the system. Invariant (M3, M4): all planes must have been closed, and the copies
+	// must have ended, because otherwise a peer or a copy could still access the memory. After an error close may be
+	// called again.
 	close(ctx context.Context) error
 }
 

@@ -23,8 +23,8 @@ import (
 // bg is the context of log records, because a log record belongs to no caller.
 var bg = context.Background()
 
-// A Node is one running rank of kvferry: a state machine (fsm/rank), the event loop that steps the machine, and
-// the pool of pages that the machine manages. All methods are safe for concurrent use.
+// A Node is a running rank of kvferry: a state machine (fsm/rank), the event loop that steps the machine, and the pool
+// of pages that the machine manages. All methods are safe for concurrent use.
 type Node struct {
 	role         config.Role
 	layout       protocol.Layout
@@ -64,10 +64,9 @@ type Node struct {
 	failure *Failure
 }
 
-// Open starts a node and returns when the node serves. The context bounds only the opening; Close ends the node.
-// cfg must have its layout (see config.Config.SetLayout), and Open does not change cfg. Open fails if cfg and the
-// options do not fit together, or if a part of the node cannot be opened; then everything that was opened is
-// closed again.
+// Open starts a node and returns when the node serves. The context bounds only the opening; Close ends the node. cfg
+// must have a layout (see config.Config.SetLayout), and Open does not change cfg. Open fails if cfg and the options do
+// not fit together, or if a part of the node cannot be opened; then everything that was opened is closed again.
 func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error) {
 	o := options{log: slog.Default()}
 	for _, set := range opts {
@@ -97,8 +96,8 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	return n, nil
 }
 
-// NewSender opens a node whose role is sender or both, and returns the sender side of the node. It fails if the
-// role of cfg does not send, and otherwise as Open does. The caller closes the node: Sender.Node().Close.
+// NewSender opens a node of role sender or both, and returns the sender side of the node. The call fails if the role
+// of cfg does not send, and otherwise as Open does. The caller closes the node: Sender.Node().Close.
 func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender, error) {
 	if cfg != nil && !cfg.Role.Sends() {
 		return Sender{}, wrong("open", "pd_role", cfg.Role.String(), "sender", "use NewReceiver, or set pd_role: sender")
@@ -107,8 +106,8 @@ func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender,
 	return Sender{n}, err
 }
 
-// NewReceiver opens a node whose role is receiver or both, and returns the node's receiver side. It fails if the
-// role of cfg does not receive, and otherwise as Open does. The caller closes the node: Receiver.Node().Close.
+// NewReceiver opens a node of role receiver or both, and returns the node's receiver side. The call fails if the role
+// of cfg does not receive, and otherwise as Open does. The caller closes the node: Receiver.Node().Close.
 func NewReceiver(ctx context.Context, cfg *config.Config, opts ...Option) (Receiver, error) {
 	if cfg != nil && !cfg.Role.Receives() {
 		return Receiver{}, wrong("open", "pd_role", cfg.Role.String(), "receiver", "use NewSender, or set pd_role: receiver")
@@ -121,8 +120,8 @@ func NewReceiver(ctx context.Context, cfg *config.Config, opts ...Option) (Recei
 // fail.
 func (n *Node) Sender() Sender { return Sender{n} }
 
-// Receiver returns the decode side of the node. If the role of the node does not receive, the methods of the
-// Receiver fail. A node of pd_role both has both sides over one pool, and its Close drains both sides together.
+// Receiver returns the decode side of the node. If the role of the node does not receive, the methods of the Receiver
+// fail. A node of pd_role both has both sides over a single pool, and Close drains both sides together.
 func (n *Node) Receiver() Receiver { return Receiver{n} }
 
 // Node returns the node that this side belongs to.
@@ -189,9 +188,10 @@ func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, er
 	return t, nil
 }
 
-// Close ends the node. It drains the node within pd_shutdown_timeout_sec (or until the deadline of ctx, whichever
-// is sooner), then closes sockets and planes, and unmaps the pool. If the engine still has page handles, Close
-// closes nothing and returns an error that counts the handles; the caller releases them and calls Close again.
+// Close ends the node. The call drains the node within pd_shutdown_timeout_sec (or until the deadline of ctx,
+// whichever is sooner), then closes sockets and planes, and unmaps the pool. If the engine still has page handles,
+// Close closes nothing and returns an error that counts the handles; the caller releases the handles and calls Close
+// again.
 //
 // After the drain the node is taken down whatever becomes of ctx. If ctx ends first, Close returns an Expired
 // error that lists the parts that have not ended yet. The shutdown continues in the background, and the pool is

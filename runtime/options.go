@@ -37,34 +37,34 @@ type namedPlane struct {
 // WithControl sets the transport of control messages. A node needs exactly one control transport.
 func WithControl(open control.Opener) Option { return func(o *options) { o.control = open } }
 
-// WithPlane adds a data plane, which moves the bytes of pages. Planes are preferred in the order in which they are
-// added: a transfer uses the first plane that both ends have. If the configuration's transfer_channel names a
-// plane, only that plane is kept.
+// WithPlane adds a data plane, which moves the bytes of pages. Planes are preferred in the order of the options: a
+// transfer uses the first plane that both ends have. If the configuration's transfer_channel names a plane, only that
+// plane is kept.
 func WithPlane(name string, open plane.Opener) Option {
 	return func(o *options) { o.planes = append(o.planes, namedPlane{name, open}) }
 }
 
-// A Gateway connects the node with peers that are not kvferry nodes. It wraps the control transport and is a data
-// plane itself. Package runtime/gateway provides the gateway to vLLM engines.
+// A Gateway connects the node with peers that are not kvferry nodes. A gateway wraps the control transport and is a
+// data plane itself. Package runtime/gateway provides the gateway to vLLM engines.
 type Gateway interface {
 	Name() string // name of the data plane
 	Control(inner control.Opener) control.Opener
 	Open(ctx context.Context, env plane.Env) (plane.Plane, error)
 }
 
-// WithGateway adds a gateway. The node owns the gateway and closes it. A gateway needs a node that registers
-// blocks over leased planes.
+// WithGateway adds a gateway. The node owns and closes the gateway. A gateway needs a node that registers blocks over
+// leased planes.
 func WithGateway(g Gateway) Option { return func(o *options) { o.gateway = g } }
 
-// WithDevice gives the node memory of an accelerator. All planes of such a node are leased planes.
+// WithDevice gives the node memory of an accelerator. All planes of a node with a device are leased planes.
 func WithDevice(open device.Opener) Option { return func(o *options) { o.device = open } }
 
 // WithAttachable lets an engine in another process work in the node's memory: see Node.Mapping. A process that is
-// given that file may store into every page at any time, and may give the memory behind pages back to the system,
-// so the process must be trusted with chunks as much as an engine in this process. The process cannot change the
-// size of the pool, nor the records from which the node and its peers know the owner and the chunk of a page.
-// Peers on this host never get a file that they could map writable. None of this stops a hostile process of the
-// same user, because such a process may debug this one.
+// given that file may store into every page at any time, and may give the memory behind pages back to the system, so
+// the process must be trusted with chunks as much as an engine in this process. The process cannot change the size of
+// the pool, nor the records from which the node and its peers know the owner and the chunk of a page. Peers on this
+// host never get a file that is writable. None of this stops a hostile process of the same user, because that process
+// may debug this process.
 func WithAttachable() Option { return func(o *options) { o.attachable = true } }
 
 // WithRank sets the tensor-parallel rank of the configuration that this node is. The default is 0.

@@ -43,9 +43,9 @@ func (p *Pages) Len() int {
 	return len(p.pages)
 }
 
-// Host returns the bytes of page i: the whole page after a Reserve, and the valid bytes of the chunk after a Get.
-// The bytes of a Get must only be read. The slice is valid until Release; after Release, Host fails. For pages in
-// the memory of a device, Host fails as Unsupported: use Device.
+// Host returns the bytes of page i: the whole page after a Reserve, and the valid bytes of the chunk after a Get. The
+// bytes of a Get must only be read. The slice is valid until Release; after Release, the call fails. For pages in the
+// memory of a device, the call fails as Unsupported: use [Pages.Device].
 func (p *Pages) Host(i int) ([]byte, error) {
 	page, err := p.page("host", i)
 	if err != nil {
@@ -62,9 +62,9 @@ func (p *Pages) Host(i int) ([]byte, error) {
 // A DevicePage is the address and the length of a page in the memory of the device that the pool belongs to.
 type DevicePage = device.Page
 
-// Device returns the device address of page i, and otherwise behaves like Host. The engine must synchronise with
-// its own kernels: a kernel that stores to the page must have ended before the page is put, and a kernel that
-// reads the page must have ended before the page is released. Without a device, Device fails as Unsupported.
+// Device returns the device address of page i, and otherwise behaves like [Pages.Host]. The engine must synchronise
+// with its own kernels: a kernel that stores to the page must have ended before the page is put, and a kernel that
+// reads the page must have ended before the page is released. Without a device, the call fails as Unsupported.
 func (p *Pages) Device(i int) (DevicePage, error) {
 	page, err := p.page("device", i)
 	if err != nil {
@@ -78,8 +78,8 @@ func (p *Pages) Device(i int) (DevicePage, error) {
 			Remedy: "the pool is memory of this process; use Host, or pd_buffer_device: npu"}
 }
 
-// At returns the location of page i for a process that has mapped Node.Mapping: the index of the page in the
-// mapping, and the number of its valid bytes, as Host would return. A node without a Mapping refuses At as
+// At returns the location of page i for a process that has mapped Node.Mapping: the index of the page in the mapping,
+// and the number of its valid bytes, as [Pages.Host] would return. A node without a Mapping refuses the call as
 // Unsupported.
 func (p *Pages) At(i int) (index, bytes uint32, err error) {
 	const op = "at"
@@ -109,8 +109,9 @@ func (p *Pages) page(op string, i int) (effects.Page, error) {
 	return p.pages[i], nil
 }
 
-// give runs take, which passes count pages from first on to the cache. If take succeeds, the pages do not belong
-// to the handle any more. give fails if the handle is released, if a page was stored already, or if take fails.
+// give runs the function take, which passes count pages from first on to the cache. On success the pages do not belong
+// to the handle any more. The call fails if the handle is released, if a page was stored already, or if the function
+// fails.
 func (p *Pages) give(op string, first, count int, take func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +133,7 @@ func (p *Pages) give(op string, first, count int, take func() error) error {
 	return nil
 }
 
-// keeps reports what has reports, and takes the lock of the handle.
+// keeps reports whether none of the count pages from first on belongs to the cache.
 func (p *Pages) keeps(first, count int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +145,8 @@ func (p *Pages) has(first, count int) bool {
 	return p.given == nil || !slices.Contains(p.given[first:first+count], true)
 }
 
-// lend calls start, which starts commands that use these pages, and records their lot. lend fails after Release.
-// The handle stays locked during start, so that no Release can run between the start and the record.
+// lend calls start, which starts commands that use these pages, and records their lot. The call fails after Release.
+// The handle stays locked during the start, so that no Release can run before the record.
 //
 // Invariant: a page is not given back to the machine while a recorded lot is not returned (M1).
 func (p *Pages) lend(op string, start func() (*lot, error)) (*lot, error) {
@@ -238,8 +239,8 @@ func (p *Pages) giveBack() error {
 	return err
 }
 
-// discard gives back pages for which no caller gets a handle. If the ticket table is full, discard continues in
-// the background until there is room for the command.
+// discard gives back pages for which no caller gets a handle. If the ticket table is full, the work continues in the
+// background until there is room for the command.
 func (p *Pages) discard() {
 	if len(p.pages) == 0 || CodeOf(p.giveBack()) != effects.TooMany {
 		return
@@ -247,7 +248,7 @@ func (p *Pages) discard() {
 	p.node.tasks.Go(func() { _ = p.insist() })
 }
 
-// insist retries giveBack until there is room for the command, and returns the outcome.
+// insist repeats giveBack until there is room for the command, and returns the outcome.
 func (p *Pages) insist() error {
 	pause := time.NewTicker(discardEvery)
 	defer pause.Stop()
@@ -259,5 +260,5 @@ func (p *Pages) insist() error {
 	}
 }
 
-// discardEvery is the interval between two attempts of insist.
+// discardEvery is the interval between two attempts to give pages back.
 const discardEvery = 10 * time.Millisecond

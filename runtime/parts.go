@@ -8,12 +8,12 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// The machine takes commands of up to limits.keys_per_batch chunks, so that its steps stay short. A call with more
-// chunks becomes several commands. Reserve and Put submit all their commands at once and in order, with no other
-// command in between, so that the commands wait in the machine's queues like a single command. Get, Contains and
-// Fetch submit their commands one after the other, because the first command that falls short ends the call.
+// cut splits n items into parts of at most the given length, and returns the bounds of each part.
 //
-// cut splits n items into parts of at most most items, and returns the bounds of each part.
+// The machine takes commands of up to limits.keys_per_batch chunks, so that the machine's steps stay short. A call
+// with more chunks becomes several commands. Reserve and Put submit all commands at once and in order, with no other
+// command in between, so that the commands wait in the machine's queues like a single command. Get, Contains and Fetch
+// submit commands in sequence, because the first command that falls short ends the call.
 func cut(n, most int) (runs [][2]int) {
 	for from := 0; from < n; from += most {
 		runs = append(runs, [2]int{from, min(from+most, n)})

@@ -15,7 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// Prefill describes a request whose chunks a sender pushes layer by layer, while the engine computes them
+// Prefill describes a request that a sender pushes layer by layer, while the engine computes the chunks
 // (use_layerwise).
 //
 // Example of a request with two chunks and two layers: BeginPrefill starts the handshake with the peer. The engine
@@ -396,7 +396,7 @@ type prefill struct {
 	tokens    []int // by layer: number of tokens that are reported as computed
 	last      *Pages
 	first     int       // index of the first chunk of last
-	tickets   []*Ticket // tickets with outcomes that look has not taken yet
+	tickets   []*Ticket // tickets with outcomes that have not been collected yet
 	failed    *Error
 	finishing bool
 	heard     time.Time // time of the last command to the machine about this request
@@ -439,8 +439,8 @@ func (r *prefill) again() {
 	r.last, r.heard = nil, time.Now()
 }
 
-// layered returns the index of the request's chunk that is the first chunk of the handle. If the handle has no
-// chunk of the request's current epoch yet, layered records from as that index.
+// layered returns the index of the request's chunk that is the first chunk of the handle. If the handle has no chunk
+// of the request's current epoch yet, the index from is recorded.
 func (p *Pages) layered(r *prefill, from int) (first int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -487,8 +487,8 @@ func (ps *prefills) submit(n *Node, op string, bodies []effects.CommandBody) (*l
 	return l, err
 }
 
-// add records a request that the machine has accepted. If there are too many records, add removes the record whose
-// last command to the machine is the oldest, because the machine has forgotten some request by then.
+// add records a request that the machine has accepted. If there are too many records, the record with the oldest last
+// command to the machine is removed, because the machine has forgotten some request by then.
 func (ps *prefills) add(request string, r *prefill) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 )
 
-// A Producer is the prefill side of a node whose engine's own blocks are registered (register.engine_id). It lends
+// A Producer is the prefill side of a node that registers the engine's own blocks (register.engine_id). It lends
 // finished blocks, and the node writes the blocks to the consumer that registers for them.
 type Producer struct{ node *Node }
 
@@ -34,7 +34,7 @@ type Lending struct{ f *following[Written] }
 // Written is the result of a Lending.
 type Written struct {
 	Pages     int  // number of pages written, summed over all ranks of the consumer
-	NotNeeded bool // a consumer had reported that the blocks are not needed; nothing was lent
+	NotNeeded bool // a consumer had declined the blocks; nothing was lent
 	Held      bool // the blocks may still be read; Returned reports the end of that
 	// Err is nil if each rank of the consumer that takes part of the blocks has its part. It is Expired if the lease
 	// ended first.
@@ -45,8 +45,8 @@ type Written struct {
 // consumers extend the lease.
 func (l *Lending) Done() <-chan Written { return l.f.done }
 
-// Returned returns a channel that is closed when nothing reads the blocks any more, whatever the result. If the
-// result is not Held, the channel is closed before Done delivers the result.
+// Returned returns a channel that is closed when nothing reads the blocks any more, whatever the result. Without
+// Written.Held, the channel is closed before Done delivers the result.
 func (l *Lending) Returned() <-chan struct{} { return l.f.lot.Returned() }
 
 // Finished lends blocks to the one consumer that registers for them, or that has registered already, and returns

@@ -40,15 +40,15 @@ type Get struct {
 	// Layered says that the chunks were pushed layer by layer (use_layerwise). Then each chunk has one page per
 	// layer, in order: layer l of chunk i is page i*Layers+l of the handle that Get returns.
 	Layered bool
-	// Patience is how long to wait for chunks that are not here yet, at most the configured get_timeout. With 0,
-	// Get does not wait.
+	// Patience limits the wait for chunks that are not here yet, at most the configured get_timeout. With 0, Get does
+	// not wait.
 	Patience time.Duration
 }
 
-// Get waits until all keys are ready in the pool, for at most the Get's Patience and no longer than the deadline
-// of ctx. Chunks that are only offered do not count (see Fetch). Get returns the usable prefix: the pages, in
-// order, of the chunks from the first key on that are ready. The caller releases the handle after reading the
-// chunks, also if Get returned an error with it: Release makes room, and consumes nothing more.
+// Get waits until all keys are ready in the pool, for at most Get.Patience and no longer than the deadline of ctx.
+// Chunks that are only offered do not count (see Fetch). Get returns the usable prefix: the pages, in order, of the
+// chunks from the first key on that are ready. The caller releases the handle after reading the chunks, also if Get
+// returned an error with it: Release makes room, and consumes nothing more.
 //
 // If a chunk is missing, Get returns an error beside the prefix that names the first missing chunk and the reason.
 // NotFound: the chunk is not here when the time is over. Lapsed: the chunk was here, and was kept for its request
@@ -58,9 +58,9 @@ type Get struct {
 // recomputed. Any other error may come with a prefix too. The handle is nil only if the call itself is refused
 // before it starts, for example as Invalid.
 //
-// A Get of more chunks than limits.keys_per_batch waits for its parts in turn, within the one Patience. The chunks
-// of the earlier parts stay pinned while Get waits for the next part, and if a part ends the call early, Get
-// returns the prefix that it has.
+// A Get of more chunks than limits.keys_per_batch waits for the parts in turn, within the one Get.Patience. The chunks
+// of the earlier parts stay pinned while Get waits for the next part, and if a part ends the call early, Get returns
+// the prefix that it has.
 func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	if err := r.check("get", g.Keys); err != nil {
 		return nil, err

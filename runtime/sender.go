@@ -164,11 +164,11 @@ func abortOf(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target
 // when Put returns an error. See PutResult.Returned.
 //
 // A batch is put in parts, in order, if it has more chunks than limits.keys_per_batch, or more than one message of
-// limits.message_bytes can name. A push of more than 1,024 chunks is put in parts too, so that one part moves
-// while the next part is requested. Each part is requested, moved and ended by itself. All parts share the one
-// Patience, and the proxy is notified after the last part has ended. If parts fail, the error is the error of the
-// first failed part, and its Count is the number of chunks of all failed parts; the chunks of the other parts are
-// at the receiver. The result sums over all parts, and Returned covers all parts.
+// limits.message_bytes can name. A push of more than 1,024 chunks is put in parts too, so that one part moves while
+// the next part is requested. Each part is requested, moved and ended by itself. All parts share the one Put.Patience,
+// and the proxy is notified after the last part has ended. If parts fail, the error is the error of the first failed
+// part, and its Count is the number of chunks of all failed parts; the chunks of the other parts are at the receiver.
+// The result sums over all parts, and Returned covers all parts.
 //
 // If a Put fails, the notification to the proxy counts the Put's chunks as missing. A Put that is refused at once
 // (TooMany because a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its

@@ -23,7 +23,7 @@ type Shared struct {
 // Shared chunks are not evicted when the pool needs room; only a drain ends them. Chunks that the node already has
 // are not shared again: Hits counts the chunks that Share added.
 //
-// If Share returns an error beside a Shared, the error's Count is the number of chunks that are not shared; the
+// If Share returns an error beside a [Shared], the error's Count is the number of chunks that are not shared; the
 // caller withdraws the chunks that are.
 func (s Sharing) Share(_ context.Context, keys []string, pages *Pages, first int) (*Shared, error) {
 	n := s.node

@@ -191,7 +191,8 @@ func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode
 	return n.await(ctx, t, &engine.Abort{Target: t.id}), nil
 }
 
-// sharedEnded returns the error of a Get or a Keep that has only the first chunks; first is their number.
+// sharedEnded returns the error of a [Sharing.Get] or a [Sharing.Keep] that has only the first chunks; first is their
+// number.
 func sharedEnded(ctx context.Context, op string, g *SharedGet, out Outcome, first int) *Error {
 	code, cause := endOf(ctx, out.Code)
 	e := (&Error{Op: op, Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
@@ -205,7 +206,7 @@ func sharedEnded(ctx context.Context, op string, g *SharedGet, out Outcome, firs
 	return e
 }
 
-// checkSharedGet returns an error if the arguments of a Get or a Keep are invalid.
+// checkSharedGet returns an error if the arguments of a [Sharing.Get] or a [Sharing.Keep] are invalid.
 func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 	if err := n.wantSharing(op); err != nil {
 		return err

@@ -43,7 +43,7 @@ func (t *Ticket) ID() effects.Ticket { return t.id }
 func (t *Ticket) Done() <-chan Outcome { return t.done }
 
 // Returned returns a channel that is closed when nothing accesses the command's memory any more: together with the
-// outcome or, if the outcome has Held set, later.
+// outcome or, if Outcome.Held is set, later.
 func (t *Ticket) Returned() <-chan struct{} { return t.returned }
 
 // back records that nothing accesses the command's memory any more.
@@ -54,7 +54,7 @@ func (t *Ticket) back() {
 	}
 }
 
-// end delivers the one outcome. If the outcome is not Held, the memory is marked as returned before the outcome is
+// end delivers the one outcome. Without Outcome.Held, the memory is marked as returned before the outcome is
 // delivered, so that the receiver of the outcome may check isReturned.
 func (t *Ticket) end(out Outcome) {
 	if t.scatter != nil {
@@ -170,7 +170,7 @@ func (r *ticketTable) over(op string, c class) error {
 	return nil
 }
 
-// isOver is over for commands of class work, for callers that do not hold r.mu.
+// isOver returns an error if the node takes no more commands of class work. The caller must not hold r.mu.
 func (r *ticketTable) isOver(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,8 @@ func (r *ticketTable) next(op string, e *scatterer) *Ticket {
 	return t
 }
 
-// deliver ends a ticket with its outcome. If the outcome is Held, the ticket stays in the table until giveBack.
+// deliver ends a ticket with its outcome. With effects.Deliver.Held, the ticket stays in the table until the memory is
+// returned.
 func (r *ticketTable) deliver(d *effects.Deliver) {
 	r.mu.Lock()
 	t := r.open[d.Ticket]
@@ -211,7 +212,7 @@ func (r *ticketTable) scattererOf(id effects.Ticket) *scatterer {
 	return nil
 }
 
-// giveBack marks the memory of a ticket as returned, after the ticket was delivered with Held set.
+// giveBack marks the memory of a ticket as returned, after a delivery with effects.Deliver.Held.
 func (r *ticketTable) giveBack(id effects.Ticket) {
 	r.mu.Lock()
 	t := r.open[id]
@@ -226,7 +227,7 @@ func (r *ticketTable) giveBack(id effects.Ticket) {
 	t.back()
 }
 
-// refuse makes begin refuse commands from now on: only commands of class work for Draining, all commands for
+// refuse lets the table refuse commands from now on: only commands of class work for Draining, all commands for
 // Closed.
 func (r *ticketTable) refuse(why effects.Code) {
 	r.mu.Lock()
@@ -236,8 +237,8 @@ func (r *ticketTable) refuse(why effects.Code) {
 	}
 }
 
-// fall ends every open command as Failed, and makes begin refuse all commands as Failed. Memory of the pool stays
-// held until abandon.
+// fall ends every open command as Failed, and lets the table refuse all commands as Failed. Memory of the pool stays
+// held until the node is closed.
 func (r *ticketTable) fall() {
 	r.mu.Lock()
 	r.closed = effects.Failed
@@ -289,8 +290,8 @@ func (r *ticketTable) abandon() {
 	}
 }
 
-// await waits for the outcome of a ticket and returns it. If the context is cancelled first, await aborts the
-// command with the command abort, and still waits for the outcome, because the pages are in flight until then
+// await waits for the outcome of a ticket and returns it. If the context is cancelled first, the command is aborted
+// with the command abort, and the call still waits for the outcome, because the pages are in flight until then
 // (deadline.go).
 func (n *Node) await(ctx context.Context, t *Ticket, abort effects.CommandBody) Outcome {
 	select {

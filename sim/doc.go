@@ -45,10 +45,12 @@
 //	systems/pd/ledger  the oracles of ranks, each a value with its own memory
 //	systems/pd/scopes  the small worlds of ranks
 //	systems/recall     a flow beside push and pull, as a value, like p2p; package systems lists these flows
-//	systems/directory  a system without ranks, as a value of systems/own, with a profile of its own
+//	systems/own        what a system of machines other than ranks is: [System] has its fields
+//	systems/directory  such systems, each a value with a profile of its own
 //
-// Packages world, explore and story know neither ranks nor messages: they receive a system as a value. Package sim
-// itself gives names to everything that a user of the simulator needs (facade.go), and contains the following:
+// Packages world, explore and story know neither ranks nor messages: they call the system of a run through interfaces
+// such as [world.System]. Package sim itself gives names to everything that a user of the simulator needs (facade.go),
+// and contains the following:
 //
 //	machine   the systems that users provide, with machines, items and oracles of their own; system_own.go
 //	          and the other *_own.go files run them

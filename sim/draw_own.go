@@ -14,10 +14,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// Draws provides the random choices of a seed for one system. Each draw is identified by the system, a purpose and an
-// ordinal, and depends on nothing else. An additional draw, or an additional system in the plan, therefore leaves all
-// other draws unchanged.
-type Draws struct {
+// draws implements [Draws].
+type draws struct {
 	seed, name uint64
 	until      time.Duration // the instant at which faults end
 	first      int           // number of the system's first node
@@ -34,22 +32,17 @@ func named64(text string) uint64 {
 	return h.Sum64()
 }
 
-func (d Draws) at(what string, nth uint64) draw.Of {
+func (d draws) at(what string, nth uint64) draw.Of {
 	return draw.Hash(d.seed, drawSystem, draw.Mix(d.name, named64(what)), nth)
 }
 
-// Below returns a number below n, or 0 if n is 0.
-func (d Draws) Below(what string, nth, n uint64) uint64 { return d.at(what, nth).Below(n) }
+func (d draws) Below(what string, nth, n uint64) uint64 { return d.at(what, nth).Below(n) }
 
-// Span returns a duration between least and most, rounded so that a person can read it.
-func (d Draws) Span(what string, nth uint64, least, most time.Duration) time.Duration {
+func (d draws) Span(what string, nth uint64, least, most time.Duration) time.Duration {
 	return d.at(what, nth).Time(least, most)
 }
 
-// Items returns between least and most items. Each item happens at some instant before faults end, at one of the named
-// nodes, or at any node of the system if no names are given. Each item has a span of 10 ms to 500 ms and a number below
-// 100, which the caller may change. The items are sorted by time. Items panics if a name is not that of a node.
-func (d Draws) Items(do string, least, most int, nodes ...string) []Item {
+func (d draws) Items(do string, least, most int, nodes ...string) []Item {
 	if len(nodes) == 0 {
 		nodes = d.names
 	}
@@ -76,7 +69,7 @@ func (d Draws) Items(do string, least, most int, nodes ...string) []Item {
 // Expand draws the plan of a seed for the system; a nil system is [PD]. Systems without ranks distinguish two profiles:
 // calm, which has no faults, and all others.
 func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
-	if s.plain() {
+	if s.isPD() {
 		return systems.Expand(seed, profile)
 	}
 	if err := s.check(); err != nil {
@@ -84,9 +77,9 @@ func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	}
 	p := NewPlan()
 	p.Seed, p.Rates = seed, map[plan.Fault]int{}
-	if s.pd {
+	if s.hasRanks() {
 		var err error
-		if p, err = systems.Expand(seed, cmp.Or(s.ranks, profile)); err != nil {
+		if p, err = systems.Expand(seed, s.ranksProfile(profile)); err != nil {
 			return p, err
 		}
 	} else if err := CheckProfile(profile); err != nil {
@@ -97,19 +90,14 @@ func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	if err != nil {
 		return p, err
 	}
-	if !s.pd {
+	if !s.hasRanks() {
 		drawAlone(&p)
 		if profile != "calm" {
 			drawRates(&p, s)
 		}
 	}
 	drawClocks(&p, &who)
-	all := s.all()
-	for i := range all {
-		part := &all[i]
-		if part.pd {
-			continue
-		}
+	for _, part := range s.machines() {
 		d := drawsOf(&p, part, &who)
 		if profile != "calm" {
 			drawFaults(&p, d, &who)
@@ -128,9 +116,19 @@ func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	return p, nil
 }
 
+// ranksProfile returns the profile with which the ranks of a join are drawn if a run requests the given profile.
+func (s *System) ranksProfile(requested string) string {
+	for _, part := range s.machines() {
+		if part.Ranks != "" {
+			return part.Ranks
+		}
+	}
+	return requested
+}
+
 // draw calls the Draw function of a user's system. A panic in that function is a mistake of the user and is returned as
 // an error.
-func (s *System) draw(d Draws, p *plan.Plan) (err error) {
+func (s *System) draw(d draws, p *plan.Plan) (err error) {
 	defer recovered(&err, fmt.Sprintf("sim: system %s: Draw", s.Name))
 	s.Draw(d, p)
 	return nil
@@ -147,7 +145,7 @@ func drawAlone(p *plan.Plan) {
 // that has Legible.
 func drawRates(p *plan.Plan, s *System) {
 	rates := p.DrawRates("")
-	spoils := slices.ContainsFunc(s.all(), func(part System) bool { return part.Legible != nil })
+	spoils := slices.ContainsFunc(s.all(), func(part *System) bool { return part.Legible != nil })
 	for _, f := range ownRates {
 		if rates[f] > 0 && (spoils || f != plan.FaultCorruptRequest && f != plan.FaultCorruptReply) {
 			p.Rates[f] = rates[f]
@@ -191,8 +189,8 @@ func drawClocks(p *plan.Plan, who *cast) {
 const ownSwarm = 500
 
 // drawsOf returns the draws of a system in a plan.
-func drawsOf(p *plan.Plan, s *System, who *cast) Draws {
-	d := Draws{seed: p.Seed, name: named64(s.Name), until: p.FaultsEnd}
+func drawsOf(p *plan.Plan, s *System, who *cast) draws {
+	d := draws{seed: p.Seed, name: named64(s.Name), until: p.FaultsEnd}
 	var count int
 	d.first, count = who.of(s.Name)
 	for i := range count {
@@ -202,7 +200,7 @@ func drawsOf(p *plan.Plan, s *System, who *cast) Draws {
 }
 
 // drawFaults draws the scheduled faults of the nodes of a system.
-func drawFaults(p *plan.Plan, d Draws, who *cast) {
+func drawFaults(p *plan.Plan, d draws, who *cast) {
 	var listen []int
 	for i := range d.names {
 		if len(who.own[d.first-who.ranks+i].Serves) > 0 {
@@ -247,24 +245,21 @@ func ownMoment(x *plan.Scheduled, at func(uint64) draw.Of) {
 // WithFaults returns the plan with the faults that a seed draws, in the same way as [System.Expand] does. A nil system
 // is [PD].
 func (s *System) WithFaults(p plan.Plan, seed uint64) (plan.Plan, error) {
-	if s.plain() {
+	if s.isPD() {
 		return p.WithFaults(seed), nil
 	}
 	who, err := s.castOf(&p)
 	if err != nil {
 		return p, err
 	}
-	if s.pd {
+	if s.hasRanks() {
 		p = p.WithFaults(seed)
 	} else {
 		p.Seed, p.Rates, p.Strikes, p.Spared, p.Faults = seed, map[plan.Fault]int{}, nil, nil, nil
 		drawRates(&p, s)
 	}
-	all := s.all()
-	for i := range all {
-		if !all[i].pd {
-			drawFaults(&p, drawsOf(&p, &all[i], &who), &who)
-		}
+	for _, part := range s.machines() {
+		drawFaults(&p, drawsOf(&p, part, &who), &who)
 	}
 	slices.SortStableFunc(p.Faults, func(a, b plan.Scheduled) int { return cmp.Compare(a.At, b.At) })
 	return p, nil

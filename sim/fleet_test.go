@@ -12,16 +12,15 @@ import (
 // converging runs one seed of the fleet, and says how long after its last fault a directory gave a wrong answer.
 func converging(t testing.TB, seed uint64) (last time.Duration, wrong int) {
 	t.Helper()
-	own := directory.Fleet
-	own.Oracles = append(slices.Clone(own.Oracles), directory.Wrong(func(after effects.Duration) {
+	s := System(directory.Fleet)
+	s.Oracles = append(slices.Clone(s.Oracles), directory.Wrong(func(after effects.Duration) {
 		last, wrong = max(last, time.Duration(after)), wrong+1
 	}))
-	s := systemOf(&own)
-	p, err := s.Expand(seed, own.Name)
+	p, err := s.Expand(seed, s.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Run(Options{Plan: &p, System: s})
+	r, err := Run(Options{Plan: &p, System: &s})
 	if err != nil || r.Failure != nil {
 		t.Fatal(err, r.Failure)
 	}

@@ -219,6 +219,20 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestJoinAttached: beside a user's machines, engines in processes of their own receive the chunks that they fetch.
+func TestJoinAttached(t *testing.T) {
+	s := sim.Join(sim.PD(), *mended())
+	for seed := range uint64(30) {
+		r, err := sim.Run(sim.Options{Seed: seed, Profile: "agent", System: &s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Failure != nil {
+			t.Errorf("seed %d: %v", seed, r.Failure)
+		}
+	}
+}
+
 // itemsOf are the items of some nodes, as if those were numbered from 0.
 func itemsOf(p *sim.Plan, from, to sim.Node) (items []sim.Item) {
 	for _, x := range p.Items {

@@ -34,19 +34,14 @@ var ownChannels = []effects.Channel{effects.ChannelProxy, effects.ChannelDirecto
 // castOf returns the nodes of a plan, or an error that describes which process is invalid.
 func (s *System) castOf(p *plan.Plan) (cast, error) {
 	c := cast{proxy: plan.Proxy}
-	if s == nil || s.pd {
+	if s.hasRanks() {
 		c.ranks = p.NodeCount()
 	}
-	if s.plain() {
+	if s.isPD() {
 		return c, nil
 	}
-	all := s.all()
 	names := map[string]bool{world.Engines: true}
-	for i := range all {
-		part := &all[i]
-		if part.pd {
-			continue
-		}
+	for _, part := range s.machines() {
 		processes := part.Nodes(p)
 		if len(processes) == 0 {
 			return c, fmt.Errorf("sim: system %s: nodes are none: give at least one process", part.Name)
@@ -125,10 +120,13 @@ func (c *cast) of(system string) (first, count int) {
 	return first, count
 }
 
-// bootOwn gives n the machine of a new incarnation. The node has no memory that peers could access.
-func (w *trial) bootOwn(n *world.Node) (world.Pools, error) {
+// Boot gives n the machine of a new incarnation. A user's node has no memory that peers could access.
+func (w *trial) Boot(n *world.Node) (world.Pools, error) {
+	if !n.User {
+		return w.Cluster.Boot(n)
+	}
 	m, err := newMachine(user(n), Boot{Name: user(n).Name, Life: n.Life, Now: w.Clock(n), Plan: w.Source,
-		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life))), at: w.addrOf})
+		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life))), Addr: w.addrOf})
 	if err == nil && m == nil {
 		err = fmt.Errorf("system %s: New of %s gave no machine and no error: give one", user(n).system.Name, user(n).Name)
 	}
@@ -157,20 +155,21 @@ func recovered(err *error, function string) {
 	}
 }
 
-// addrOf returns the address of the named node on a channel. Its error lists the existing names, or says that the node
-// does not serve the channel.
-func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, error) {
+// addrOf returns the address of the named node on a channel: see [own.Boot]. The error of its panic lists the existing
+// names, or says that the node does not serve the channel.
+func (w *trial) addrOf(name string, ch effects.Channel) effects.Addr {
 	if name == world.Engines && w.cast.ranks > 0 {
-		return effects.Addr{Host: world.EnginesHost, Port: 1}, nil
+		return effects.Addr{Host: world.EnginesHost, Port: 1}
 	}
 	n, ok := w.cast.numbered(name)
 	if !ok {
-		return effects.Addr{}, fmt.Errorf("no node is called %q: give one of %s", name, strings.Join(w.cast.names(), ", "))
+		panic(noNode{fmt.Errorf("Boot.Addr: no node is called %q: give one of %s", name,
+			strings.Join(w.cast.names(), ", "))})
 	}
 	if own := int(n) - w.cast.ranks; own >= 0 && !slices.Contains(w.cast.own[own].Serves, ch) {
-		return effects.Addr{}, fmt.Errorf("node %s does not serve %v: put the channel into Serves of its Process", name, ch)
+		panic(noNode{fmt.Errorf("Boot.Addr: node %s does not serve %v: put the channel into Serves of its Process", name, ch)})
 	}
-	return world.AddressOf(n, ch), nil
+	return world.AddressOf(n, ch)
 }
 
 // user returns the state of a node that runs a user's machine.

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 	"github.com/kvferry/kvferry/sim/world"
@@ -31,7 +32,7 @@ func (w *trial) empanel(o *Options) {
 	if w.spare = (spare{}); ranks == nil {
 		ranks = &ledger.Oracles{}
 	}
-	seats := []oracle.Seat{{Oracle: &ledger.Ledger, System: pd.System.Name, State: ranks}}
+	seats := []oracle.Seat{{Oracle: &ledger.Ledger, System: plan.PD, State: ranks}}
 	add := func(oracles []oracle.Oracle, system string) {
 		for i := range oracles {
 			seats = append(seats, oracle.Seat{Oracle: &oracles[i], System: system})
@@ -69,8 +70,8 @@ func (j judged) Break(name, promise, format string, args []any) {
 	j.w.FailAs(name, promise, format, args...)
 }
 
-// Run returns the system's side of the run.
-func (j judged) Run() any { return j.w.Side }
+// Run returns the system of the run.
+func (j judged) Run() any { return j.w.System }
 
 // Count counts in the coverage that a check judged or was void.
 func (j judged) Count(c oracle.Check, void bool) {

@@ -15,7 +15,7 @@ import (
 // Check returns an error if a plan is not valid for the system, in addition to what [plan.Plan.Check] verifies. A nil
 // system is [PD].
 func (s *System) Check(p *plan.Plan) error {
-	if s.plain() {
+	if s.isPD() {
 		if p.System != "" {
 			return fmt.Errorf("sim: plan: system is %q: this runs pd; "+
 				"give it in the options, as the test does that wrote the plan", p.System)

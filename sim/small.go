@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/explore"
 	"github.com/kvferry/kvferry/sim/systems"
-	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/systems/pd/scopes"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
@@ -45,7 +43,7 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 // played returns the scope with PD as its system if the scope has none.
 func played(s Scope) Scope {
 	if s.System == nil {
-		s.System = &System{Name: pd.System.Name, pd: true}
+		s.System = new(PD())
 	}
 	return s
 }
@@ -53,7 +51,7 @@ func played(s Scope) Scope {
 // Play creates the world of a scope, for [Explore].
 func (s *System) Play(o *Scope) (explore.Run, error) {
 	p := scopes.Plan(o)
-	if !s.plain() {
+	if !s.isPD() {
 		p.System, p.Items = s.Name, slices.Clone(o.Items)
 		for i := range p.Items { // The explorer orders the items, so their instants do not matter.
 			p.Items[i].At = 0
@@ -66,23 +64,6 @@ func (s *System) Play(o *Scope) (explore.Run, error) {
 		return nil, fmt.Errorf("sim: scope %s: %w", o.Name, err)
 	}
 	return newTrial(Options{System: s}, p)
-}
-
-// Kinds returns the types of a trial's machines and of its oracles' memory.
-func (w *trial) Kinds() explore.Kinds {
-	k := w.Cluster.Kinds()
-	k.Run = reflect.TypeOf(w)
-	for _, n := range w.Nodes {
-		if t := reflect.TypeOf(n.Machine); !slices.Contains(k.Machines, t) {
-			k.Machines = append(k.Machines, t)
-		}
-	}
-	for i := range w.Panel.States {
-		if t := reflect.TypeOf(w.Panel.States[i]); !slices.Contains(k.States, t) {
-			k.States = append(k.States, t)
-		}
-	}
-	return k
 }
 
 // Called returns the name of a node in scopes.

@@ -11,94 +11,25 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// ownSystem runs the machines of users, alone or beside ranks. It forwards everything that concerns a rank to PD.
-var ownSystem = world.System{
-	Name: "own",
-	Cast: func(w *world.World, p *plan.Plan, n *world.Node) { trialOf(w).castOwn(p, n) },
-	Boot: func(w *world.World, n *world.Node) (world.Pools, error) {
-		if n.User {
-			return trialOf(w).bootOwn(n)
-		}
-		return pd.System.Boot(w, n)
-	},
-	Engine: world.Engine{
-		Begin: func(w *world.World) { trialOf(w).beginOwn() },
-		Act:   func(w *world.World, d world.Delivery) { trialOf(w).actOwn(d) },
-		Command: func(w *world.World, n *world.Node, t effects.Ticket) effects.CommandBody {
-			return trialOf(w).commandedOwn(n, t)
-		},
-		Named:    pd.System.Engine.Named,
-		Outcome:  func(w *world.World, n *world.Node, e *effects.Deliver) { trialOf(w).outcomeOwn(n, e) },
-		Returned: func(w *world.World, n *world.Node, e *effects.Return) { trialOf(w).returnedOwn(n, e) },
-		Observed: func(w *world.World, n *world.Node, e *effects.Observe) {
-			if !n.User {
-				pd.System.Engine.Observed(w, n, e)
-			}
-		},
-		Died:       func(w *world.World, n *world.Node) { trialOf(w).VoidCommands(n) },
-		Notice:     pd.System.Engine.Notice,
-		Asked:      pd.System.Engine.Asked,
-		Unfinished: pd.System.Engine.Unfinished,
-		Tell:       pd.System.Engine.Tell,
-		Patience:   func(w *world.World) effects.Duration { return trialOf(w).patienceOwn() },
-		Keeps: func(w *world.World) effects.Duration {
-			if trialOf(w).cast.ranks == 0 {
-				return 0
-			}
-			return pd.System.Engine.Keeps(w)
-		},
-		Overdue: func(w *world.World) { trialOf(w).overdueOwn() },
-		Probe: func(w *world.World) {
-			if trialOf(w).cast.ranks > 0 {
-				pd.System.Engine.Probe(w)
-			}
-		},
-		Drain: func(w *world.World, n *world.Node) {
-			if !n.User {
-				pd.System.Engine.Drain(w, n)
-			}
-		},
-	},
-	Outsider: pd.System.Outsider,
-	Words:    wordsOfAll(),
-	Mischief: func(w *world.World, n *world.Node, f *plan.Scheduled) {
-		if !n.User {
-			pd.System.Mischief(w, n, f)
-		}
-	},
-	Marks:   pd.PointMark,
-	Closed:  pd.ClosedPorts,
-	Tidy:    pd.System.Tidy,
-	Calls:   pd.System.Calls,
-	Invited: pd.System.Invited,
-}
-
-// wordsOfAll returns the messages of ranks, with a Legible that also covers the messages of users' machines.
-func wordsOfAll() world.Words {
-	x := pd.System.Words
-	x.Legible = func(w *world.World, c *world.Conn) func([]byte) bool { return trialOf(w).legibleTo(c) }
-	return x
-}
-
-// trialOf returns the trial that a world belongs to.
-func trialOf(w *world.World) *trial { return w.Side.(*trial) }
+// A trial is the [world.System] of its run: PD, whose methods are replaced here where a node may be a user's.
+var _ world.System = (*trial)(nil)
 
 // wantOwn is the first want number for commands of users' engines. The item of a command says what the command does.
 const wantOwn = plan.Want(plan.Wants)
 
-// castOwn makes a node run a user's machine, or a rank.
-func (w *trial) castOwn(p *plan.Plan, n *world.Node) {
+// Cast makes a node run a user's machine, or a rank.
+func (w *trial) Cast(n *world.Node) {
 	if i := int(n.ID) - w.cast.ranks; i >= 0 {
 		n.User, n.Side = true, &w.cast.own[i]
 		return
 	}
-	pd.System.Cast(&w.World, p, n)
+	w.Cluster.Cast(n)
 }
 
-// beginOwn queues the workload of the engines.
-func (w *trial) beginOwn() {
+// StartEngines queues the workload of the engines.
+func (w *trial) StartEngines() {
 	if w.cast.ranks > 0 {
-		pd.System.Engine.Begin(&w.World)
+		w.Cluster.StartEngines()
 	}
 	for i := range w.Source.Items {
 		x := &w.Source.Items[i]
@@ -109,10 +40,10 @@ func (w *trial) beginOwn() {
 	}
 }
 
-// actOwn carries out a queued delivery of an engine.
-func (w *trial) actOwn(d world.Delivery) {
+// Act carries out a queued delivery of an engine.
+func (w *trial) Act(d world.Delivery) {
 	if d.Kind != world.KindItem {
-		pd.System.Engine.Act(&w.World, d)
+		w.Cluster.Act(d)
 		return
 	}
 	if n := w.Nodes[d.Node]; n.Up {
@@ -138,18 +69,18 @@ func (w *trial) giveOwn(n *world.Node, item int) {
 // item returns the item from which a command was made.
 func (w *trial) item(c *pd.Command) *Item { return &w.Source.Items[c.Job] }
 
-// commandedOwn returns the body of a command.
-func (w *trial) commandedOwn(n *world.Node, t effects.Ticket) effects.CommandBody {
+// CommandBody returns the body of a command.
+func (w *trial) CommandBody(n *world.Node, t effects.Ticket) effects.CommandBody {
 	if !n.User {
-		return pd.System.Engine.Command(&w.World, n, t)
+		return w.Cluster.CommandBody(n, t)
 	}
 	return w.Commands[t-1].Body
 }
 
-// outcomeOwn records the outcome of a command and verifies that it is the only one (L1).
-func (w *trial) outcomeOwn(n *world.Node, e *effects.Deliver) {
+// Delivered records the outcome of a command and verifies that it is the only one (L1).
+func (w *trial) Delivered(n *world.Node, e *effects.Deliver) {
 	if !n.User {
-		pd.System.Engine.Outcome(&w.World, n, e)
+		w.Cluster.Delivered(n, e)
 		return
 	}
 	c := w.CommandOf(n, e.Ticket)
@@ -167,10 +98,10 @@ func (w *trial) outcomeOwn(n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// returnedOwn records that a machine returns the memory of a command (L1).
-func (w *trial) returnedOwn(n *world.Node, e *effects.Return) {
+// Returned records that a machine returns the memory of a command (L1).
+func (w *trial) Returned(n *world.Node, e *effects.Return) {
 	if !n.User {
-		pd.System.Engine.Returned(&w.World, n, e)
+		w.Cluster.Returned(n, e)
 		return
 	}
 	c := w.CommandOf(n, e.Ticket)
@@ -182,14 +113,21 @@ func (w *trial) returnedOwn(n *world.Node, e *effects.Return) {
 	w.Unfinished--
 }
 
+// Observed handles the report of a rank.
+func (w *trial) Observed(n *world.Node, e *effects.Observe) {
+	if !n.User {
+		w.Cluster.Observed(n, e)
+	}
+}
+
 // patienceDefault is the patience of systems that do not set Patience.
 const patienceDefault = 10 * effects.Second
 
-// patienceOwn returns the longest patience of all systems in the trial.
-func (w *trial) patienceOwn() effects.Duration {
+// Patience returns the longest patience of all systems in the trial.
+func (w *trial) Patience() effects.Duration {
 	d := effects.Duration(0)
 	if w.cast.ranks > 0 {
-		d = pd.System.Engine.Patience(&w.World)
+		d = w.Cluster.Patience()
 	}
 	for i := range w.cast.own {
 		p := effects.Duration(w.cast.own[i].system.Patience)
@@ -201,11 +139,11 @@ func (w *trial) patienceOwn() effects.Duration {
 	return d
 }
 
-// overdueOwn fails the run for a command that has no outcome, or has not returned its memory, although all faults and
+// Overdue fails the run for a command that has no outcome, or has not returned its memory, although all faults and
 // its system's patience are over.
-func (w *trial) overdueOwn() {
+func (w *trial) Overdue() {
 	if w.cast.ranks > 0 {
-		pd.System.Engine.Overdue(&w.World)
+		w.Cluster.Overdue()
 	}
 	for i := range w.Commands {
 		c := &w.Commands[i]
@@ -222,13 +160,43 @@ func (w *trial) overdueOwn() {
 	}
 }
 
-// legibleTo returns the function that distinguishes messages of a connection from garbage. legibleTo returns nil if
+// KeepTime returns the longest time for which a rank keeps a chunk that no peer requests. The machines of users keep
+// nothing.
+func (w *trial) KeepTime() effects.Duration {
+	if w.cast.ranks == 0 {
+		return 0
+	}
+	return w.Cluster.KeepTime()
+}
+
+// Probe verifies that transfers between ranks work again.
+func (w *trial) Probe() {
+	if w.cast.ranks > 0 {
+		w.Cluster.Probe()
+	}
+}
+
+// Drain asks a rank to drain.
+func (w *trial) Drain(n *world.Node) {
+	if !n.User {
+		w.Cluster.Drain(n)
+	}
+}
+
+// Mischief makes a fault of ranks strike.
+func (w *trial) Mischief(n *world.Node, f *plan.Scheduled) {
+	if !n.User {
+		w.Cluster.Mischief(n, f)
+	}
+}
+
+// Legible returns the function that distinguishes messages of a connection from garbage. Legible returns nil if
 // nothing can make that distinction.
-func (w *trial) legibleTo(c *world.Conn) func([]byte) bool {
+func (w *trial) Legible(c *world.Conn) func([]byte) bool {
 	for _, at := range [...]int32{c.Client, c.Server} {
 		if at >= 0 && w.Nodes[at].User {
 			return user(w.Nodes[at]).system.Legible
 		}
 	}
-	return pd.System.Words.Legible(&w.World, c)
+	return w.Cluster.Legible(c)
 }

@@ -38,12 +38,8 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 	}
 	w.cast = c
 	w.Prepare(p, c.ranks, systems.Flows)
-	runs := &pd.System
-	if len(c.own) > 0 {
-		runs = &ownSystem
-	}
 	w.Result.Coverage = o.coverage
-	w.Begin(p, runs, w)
+	w.Begin(p, w)
 	w.Proxy, w.Engines = c.proxy, c.ranks > 0
 	w.Recording, w.Careless, w.Journal.Sink = o.Strikes, o.careless, o.Log
 	if len(c.own) > 0 {
@@ -56,14 +52,14 @@ func (w *trial) begin(o Options, p *plan.Plan) error {
 	if o.Record {
 		w.Journal.Rec = story.New(w)
 	}
-	w.System.Engine.Begin(&w.World)
+	w.StartEngines()
 	w.Schedule(p.Faults)
 	return nil
 }
 
 // Cloned makes a copy of a trial independent of the original.
 func (w *trial) Cloned() {
-	w.Side = w
+	w.System = w
 	w.ledger().Of(&w.Cluster)
 	w.Panel.Cloned(judged{&w.World})
 }

@@ -61,15 +61,15 @@ func (w *Walker) apart(f *reflect.StructField) bool {
 	return word == tagShare || word == tagScratch || r != nil && r.Copy != Deep
 }
 
-// own reports whether each clone has its own values of t.
+// own reports whether each clone has a copy of values of type t.
 func (w *Walker) own(t reflect.Type) bool {
 	r := w.find(t)
 	return r == nil || r.Copy == Deep
 }
 
-// Check returns the errors in the tags of what a walk from root reaches: unknown words, words that say how to hash what
-// a rule for the type also says, and values of which no clone can have its own copy. It is for a test of the package
-// that owns the types.
+// Check returns the errors in the tags of everything that a walk from root reaches: unknown words, words that say how
+// to hash a value although a rule for the type says so as well, and values that clones cannot copy. Check is for a test
+// of the package that owns the types.
 func (w *Walker) Check(root reflect.Type) []string {
 	var faults []string
 	lives := map[reflect.Type]int{}
@@ -114,7 +114,7 @@ func (w *Walker) unclonable(t reflect.Type) (reflect.Type, bool) {
 		case reflect.Func, reflect.Chan, reflect.UnsafePointer:
 			return t, true
 		case reflect.Interface:
-			return t, len(w.areOf(t)) == 0
+			return t, w.areOf(t) == nil
 		case reflect.Array, reflect.Slice, reflect.Pointer, reflect.Map:
 			t = t.Elem()
 		default:

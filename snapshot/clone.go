@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// A plan lists the places in a value of one type that must be treated after the memory of the value was copied
+// A clonePlan lists the places in a value of a type that must be treated after the memory of the value was copied
 // unchanged.
 type plan struct {
 	typ   reflect.Type
@@ -39,15 +39,15 @@ type fix struct {
 	nul   any // a nil *typ; with an address put in its place it becomes a pointer to a value of typ
 }
 
-// in returns the value at the field's address. It does the same as reflect.NewAt, which looks up the pointer type in
-// each call.
+// in returns the value at the field's address. The result is that of reflect.NewAt, which is slower because it looks up
+// the pointer type in each call.
 func (f *fix) in(at unsafe.Pointer) reflect.Value {
 	v := f.nul
 	(*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1] = at // An interface that holds a pointer is its type and the pointer.
 	return reflect.ValueOf(v).Elem()
 }
 
-// zero empties the field. The most frequent kinds have a faster path than the general one.
+// zero empties the field. The most frequent kinds have a fast path.
 func (f *fix) zero(at unsafe.Pointer) {
 	switch {
 	case f.plain:
@@ -59,7 +59,7 @@ func (f *fix) zero(at unsafe.Pointer) {
 	}
 }
 
-// made holds the slices with pointers that clones over each other use for one field.
+// reusedSlices holds the slices with pointers that repeated clones with CloneOver use for one field.
 type made struct {
 	slices []reflect.Value
 	taken  int
@@ -71,8 +71,8 @@ type header struct {
 	len, cap int
 }
 
-// Clone returns a copy of *from. Slices of the copy have no spare capacity, so appending to one never changes memory of
-// the original or of another clone.
+// Clone returns a copy of *from. Slices of the copy have no spare capacity, so appending to a slice never changes
+// memory of the original or of another clone.
 func Clone[T any](w *Walker, from *T) *T {
 	w.over = false
 	w.arena.begin()
@@ -105,7 +105,7 @@ func clone[T any](w *Walker, to, from *T) *T {
 	return to
 }
 
-// plan returns the plan for values of type t, and compiles it if necessary.
+// clonePlanOf returns the plan for values of type t, and compiles the plan if necessary.
 func (w *Walker) plan(t reflect.Type) *plan {
 	if p := w.plans[t]; p != nil {
 		return p
@@ -234,7 +234,7 @@ func (w *Walker) room(f *fix, n int) reflect.Value {
 }
 
 // holds returns the pointer type in the interface at p, the address of the pointer within the interface, and the index
-// of the type in are, and returns nil if the interface is nil. It panics if are does not list the type.
+// of the type in impls, or nil if the interface is nil. It panics if impls does not list the type.
 func holds(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (is reflect.Type, held *unsafe.Pointer, nth int) {
 	v := reflect.NewAt(t, p).Elem()
 	if v.IsNil() {
@@ -247,7 +247,7 @@ func holds(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (is reflect.Typ
 	return is, &(*[2]unsafe.Pointer)(p)[1], nth // An interface that holds a pointer is its type and the pointer.
 }
 
-// none is what empty slices that are not nil point to.
+// none is the memory to which empty slices point that are not nil.
 var none uint64
 
 // copyPointer copies the value to which p points. For a pointer that was met before it returns the copy made then.
@@ -303,7 +303,8 @@ func plain(t reflect.Type) bool {
 	}
 }
 
-// An arena cuts the memory of one clone's plain slices out of one allocation, as large as the preceding clone needed.
+// An arena cuts the memory of a clone's plain slices out of a single allocation, as large as the preceding clone
+// needed.
 type arena struct {
 	words []uint64
 	taken int
@@ -323,7 +324,7 @@ func (a *arena) again() {
 	a.words, a.taken = a.words[:0], 0
 }
 
-// take returns memory for the given number of bytes.
+// cutBytes returns memory for the given number of bytes.
 func (a *arena) take(bytes uintptr) unsafe.Pointer {
 	n := int(bytes+7) / 8
 	a.taken += n

@@ -13,7 +13,7 @@ type Hasher struct {
 	w     *Walker
 }
 
-// Word adds one number.
+// Word adds a number.
 func (h *Hasher) Word(x uint64) {
 	hi, lo := bits.Mul64(h.state^x^0x9E3779B97F4A7C15, 0xD1B54A32D192ED03^x>>32)
 	h.state = hi ^ lo + bits.RotateLeft64(h.state, 23)
@@ -55,7 +55,7 @@ func Hash[T any](w *Walker, of *T) uint64 {
 	return h.Sum()
 }
 
-// A sum says how values of one type are hashed: its parts, in order.
+// A hashPlan lists the parts of values of a type, in the order in which they are hashed.
 type sum struct{ parts []part }
 
 // partOp is the way in which a part of a value is hashed.
@@ -85,7 +85,7 @@ type part struct {
 	custom func(h *Hasher, p unsafe.Pointer)
 }
 
-// sum returns the sum for values of type t, and compiles it if necessary.
+// hashPlanOf returns the plan for values of type t, and compiles the plan if necessary.
 func (w *Walker) sum(t reflect.Type) *sum {
 	if s := w.sums[t]; s != nil {
 		return s
@@ -227,7 +227,7 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 	}
 }
 
-// entries adds a map. The order of its entries does not matter.
+// entries adds a map. The order of the entries does not matter.
 func (h *Hasher) entries(t reflect.Type, at unsafe.Pointer) {
 	v := reflect.NewAt(t, at).Elem()
 	total := uint64(v.Len())

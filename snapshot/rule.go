@@ -14,9 +14,9 @@ type Copying uint8
 const (
 	// Deep copies everything that can be reached.
 	Deep Copying = iota
-	// Share copies the value alone: what it points to never changes, or may be common.
+	// Share copies only the value: the memory to which the value points never changes, or may be common.
 	Share
-	// Zero leaves the zero value: the owner creates the value anew when it is needed.
+	// Zero leaves the zero value: the owner creates the value anew when the value is needed.
 	Zero
 )
 
@@ -28,13 +28,13 @@ type Rule struct {
 	// Generic says that the rule is for each instantiation of the generic type of which Type is an instance, unless an
 	// instantiation has a rule of its own.
 	Generic bool
-	// Word is the text in the tag of fields: `snap:"word"`. It must not be a word that the walker knows by itself.
+	// Word is the text in the tag of fields: `snap:"word"`. The words that the walker has a meaning for are not allowed.
 	Word string
 	// Are lists the types that values of an interface can have. The types are pointers, and each clone has a copy of
-	// the value. An interface without this list cannot be cloned.
+	// the value. An interface without this list cannot be cloned; one with an empty list must be nil.
 	Are []reflect.Type
-	// Over says that the word is for fields of types with rules that do not apply there. It is for [Walker.Check],
-	// which refuses other words on such fields.
+	// Over says that the word is for fields of types with rules, and that these rules do not apply to the fields.
+	// [Walker.CheckTags] refuses any other word on a field of a type with a rule.
 	Over bool
 
 	Copy Copying
@@ -57,7 +57,7 @@ func (r *Rule) name() string {
 	}
 }
 
-// Walker keeps the rules and the plans that were compiled so far. It is for one goroutine.
+// Walker keeps the rules and the plans that were compiled so far. A Walker is for a single goroutine.
 type Walker struct {
 	types    map[reflect.Type]*Rule
 	generics map[string]*Rule // by the name of the generic type
@@ -152,7 +152,7 @@ func (w *Walker) find(t reflect.Type) *Rule {
 	return w.generics[generic(t)]
 }
 
-// take marks r as used.
+// useRule marks r as used.
 func (w *Walker) take(r *Rule) (Rule, bool) {
 	if r == nil {
 		return Rule{}, false
@@ -162,7 +162,7 @@ func (w *Walker) take(r *Rule) (Rule, bool) {
 }
 
 // Structure returns a function that hashes values of type t by their structure, whatever rule there is for t itself. It
-// is for a Compile that only decides when to hash.
+// is for a Compile function that only decides when to hash.
 func (w *Walker) Structure(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	s := &sum{}
 	w.addStructure(s, t, 0)
@@ -178,8 +178,8 @@ func OffsetOf[T any](t reflect.Type, path string) uintptr {
 	return at
 }
 
-// Offset returns the offset of a field in struct type t, and its type. Paths through nested structs are written with
-// dots. It panics if there is no such field.
+// Offset returns the offset and the type of a field in struct type t. Paths through nested structs are written with
+// dots. Offset panics if there is no such field.
 func Offset(t reflect.Type, path string) (uintptr, reflect.Type) {
 	at := uintptr(0)
 	for _, name := range strings.Split(path, ".") {

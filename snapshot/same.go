@@ -80,8 +80,8 @@ func (w *Walker) sameTarget(elem *plan, a, b unsafe.Pointer) bool {
 	return w.same(elem, a, b)
 }
 
-// sameBytes compares n bytes at offset from. For n = 0 it forms no pointer, because that pointer might be past the end
-// of its value.
+// sameBytes compares n bytes at offset from. If n is 0, no pointer is formed, because the pointer might be past the end
+// of the value.
 func sameBytes(a, b unsafe.Pointer, from, n uintptr) bool {
 	return n == 0 || bytes.Equal(
 		unsafe.Slice((*byte)(unsafe.Add(a, from)), n), unsafe.Slice((*byte)(unsafe.Add(b, from)), n))

@@ -69,9 +69,9 @@ func lifeOf(t reflect.Type) (at uintptr, ok bool) {
 	return at, ok
 }
 
-// Past returns a function that hashes only the fields of type t with the tag past, including those of nested structs.
-// These fields are what remains in a slot after its value is gone, and what the next value in the slot continues from.
-// Past returns nil if t has no such field.
+// Past returns a function that hashes only the fields of type t with the tag past, including fields of nested structs.
+// The values of these fields remain in a slot after the slot's value is gone, and the next value in the slot continues
+// from them. The result is nil if t has no field with this tag.
 func (w *Walker) Past(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	s := &sum{}
 	w.addPast(s, t, 0)

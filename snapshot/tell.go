@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is written about one value.
+// Bounds of the text about a value.
 const (
 	depthMax    = 40
 	elementsMax = 4096 // elements of one slice
@@ -20,7 +20,7 @@ const (
 // leftOut replaces what must not be written.
 const leftOut = "left out"
 
-// Telling says what of a state may be written, and in which words. Its types are compared exactly, and its maps are
+// Telling says what may be written about a state, and in which words. The types are compared exactly, and the maps are
 // only read.
 type Telling struct {
 	Most    int                                           // limit in bytes; beyond it no further value is begun
@@ -30,11 +30,11 @@ type Telling struct {
 	Words   map[reflect.Type]func(v reflect.Value) string // text for a type, instead of a number
 }
 
-// Tell writes the tree at v as JSON for a person who looks for an error. Unexported fields are included. Left out are
+// Tell writes the tree at v as JSON for a person looking for an error. Unexported fields are included. Left out are
 // zero values, fields that are of use within one step only (`snap:"scratch"`), structs with a false life flag
-// (`snap:"life"`), and slots that are not in use. Slices are written as objects by index. Tell calls no method of v, so
-// v may be in any state, and it terminates whatever v is: text is cut, and depth and bytes are bounded. A value that
-// cannot be written is replaced by a text that says so.
+// (`snap:"life"`), and slots that are not in use. Slices are written as objects by index. No method of v is called, so
+// v may be in any state, and the writing terminates whatever v is: text is cut, and depth and bytes are bounded. A
+// value that cannot be written is replaced by a text that says so.
 func Tell(v any, how Telling) (b json.RawMessage) {
 	defer func() {
 		if p := recover(); p != nil || !json.Valid(b) {
@@ -46,7 +46,7 @@ func Tell(v any, how Telling) (b json.RawMessage) {
 	return t.to.Bytes()
 }
 
-// A teller writes one tree.
+// A teller writes a tree.
 type teller struct {
 	Telling
 	to     bytes.Buffer
@@ -106,7 +106,7 @@ func (t *teller) text(s string) {
 	t.to.Write(b)
 }
 
-// bytes writes bytes that are text as a string, and of other bytes the number and the beginning.
+// bytes writes bytes that are text as a string. Of bytes that are not text, it writes the number and the first four.
 func (t *teller) bytes(v reflect.Value) {
 	b := make([]byte, min(v.Len(), textMax+1))
 	for i := range b {
@@ -190,7 +190,7 @@ func (t *teller) elements(v reflect.Value, depth int) {
 }
 
 // flagOf returns the index of the life flag in struct type e, or -1 if there is none. The flag says whether a value is
-// more than the remains of an earlier value in its slot.
+// in use, or is only the rest of an earlier value in the same slot.
 func flagOf(e reflect.Type) int {
 	if e.Kind() == reflect.Struct {
 		for i := range e.NumField() {

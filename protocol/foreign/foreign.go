@@ -1,39 +1,41 @@
 package foreign
 
-// Forms are the choices in which an encoder differs from that of package protocol, which always takes the shortest.
+// Forms are the choices in which an encoder differs from that of package protocol, which always writes the shortest
+// form.
 type Forms uint8
 
 // Forms.
 const (
-	// Numbers: integers in any width that holds them, those that are not negative in signed forms, too.
+	// Numbers: integers in any width that holds the value, and integers that are not negative also in signed forms.
 	Numbers Forms = 1 << iota
 	// Texts: strings and bytes under a longer length.
 	Texts
 	// Counts: lists and maps under a wider count.
 	Counts
-	// Order: the fields of each map in any order. The two lists of an AllocResponse keep theirs, which says of what
-	// revision they are.
+	// Order: the fields of each map in any order. The two lists of an AllocResponse keep their order, because the order
+	// tells the revision of the message.
 	Order
-	// Unknown: fields that no message declares, of every type that there is, nested ones and extension types included.
+	// Unknown: additional fields that no message declares, with values of every type, including nested values and
+	// extension types.
 	Unknown
 
 	formsEnd
-	// All are all of them.
+	// All is the set of all choices.
 	All = formsEnd - 1
 )
 
-// A Draw decides: it returns a number in [0, n).
+// A Draw makes the decisions of an encoder: it returns a number in [0, n).
 type Draw func(n int) int
 
-// Append appends a message as another encoder may write it. What is drawn decides which of the ways of forms it takes;
-// nothing else does. It returns dst as it was, and false, if the message is no msgpack map, or nested beyond depthMax.
+// Append appends a message as another encoder may write it. The draws alone decide among the choices in forms. Append
+// returns dst unchanged, and false, if the message is not a msgpack map or is nested deeper than depthMax.
 func Append(dst, message []byte, forms Forms, draw Draw) (b []byte, ok bool) {
 	e := encoder{in: message, out: dst, forms: forms, draw: draw, again: nobodys}
 	return e.message(dst)
 }
 
-// Repeat appends a message as Append does, but with one of its fields given twice, and says which. It may be one of a
-// map that stands inside a list.
+// Repeat is like Append, but writes a field of the message twice and returns the name of that field. The field may
+// belong to a map within a list.
 func Repeat(dst, message []byte, forms Forms, draw Draw) (b []byte, field string, ok bool) {
 	count := encoder{in: message, draw: func(int) int { return 0 }, again: nobodys}
 	if _, ok := count.message(nil); !ok || count.fields == 0 {
@@ -47,10 +49,10 @@ func Repeat(dst, message []byte, forms Forms, draw Draw) (b []byte, field string
 // nobodys is the number of no field.
 const nobodys = -1
 
-// depthMax bounds how deep values may be nested.
+// depthMax is the limit on the nesting of values.
 const depthMax = 64
 
-// An encoder reads in and writes out.
+// An encoder reads the message in and writes the message out.
 type encoder struct {
 	in    []byte
 	off   int
@@ -59,8 +61,8 @@ type encoder struct {
 	draw  Draw
 	bad   bool
 
-	fields   int // of all maps that were begun
-	again    int // the number of the field that is given twice
+	fields   int // number of fields of all maps so far
+	again    int // number of the field that is written twice
 	repeated string
 }
 
@@ -75,7 +77,7 @@ func (e *encoder) message(dst []byte) ([]byte, bool) {
 	return e.out, true
 }
 
-// value writes the next value of the message, which is nested depth deep.
+// value copies the next value of the message, which is nested at depth.
 func (e *encoder) value(depth int) {
 	c, ok := e.lead(depth)
 	switch {
@@ -102,10 +104,10 @@ func (e *encoder) value(depth int) {
 	}
 }
 
-// An entry is where one field stands in the message: its name, then its value up to end.
+// An entry is the place of a field in the message: the offsets of the name, of the value, and of the end of the value.
 type entry struct{ at, value, end int }
 
-// fieldsOf writes a map.
+// fieldsOf copies a map.
 func (e *encoder) fieldsOf(depth int) {
 	n := e.count(0x80, 0xde)
 	if 2*n > len(e.in)-e.off {
@@ -138,7 +140,7 @@ func (e *encoder) fieldsOf(depth int) {
 	e.off = end
 }
 
-// write writes the fields of a map, and between them some that nobody knows.
+// write writes the fields of a map, and unknown fields between them.
 func (e *encoder) write(entries []entry, depth int) {
 	strangers := 0
 	if e.forms&Unknown != 0 {
@@ -159,7 +161,7 @@ func (e *encoder) write(entries []entry, depth int) {
 	}
 }
 
-// shuffle puts the fields of a map in any order.
+// shuffle puts the fields of a map into any order.
 func (e *encoder) shuffle(entries []entry) {
 	for i := len(entries) - 1; i > 0; i-- {
 		j := e.draw(i + 1)
@@ -179,10 +181,10 @@ func (e *encoder) shuffle(entries []entry) {
 	}
 }
 
-// nameOf is the name of a field.
+// nameOf returns the name of a field.
 func (e *encoder) nameOf(x entry) string { return e.textAt(x.at) }
 
-// textAt is the text that stands somewhere in the message; of what is no text it is empty.
+// textAt returns the text at an offset of the message, or an empty text if the value there is not a text.
 func (e *encoder) textAt(at int) string {
 	if !isText(e.in[at]) {
 		return ""

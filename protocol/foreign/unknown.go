@@ -2,7 +2,7 @@ package foreign
 
 import "slices"
 
-// A stranger is a field that the map does not declare, which has these: of two it says no name.
+// stranger writes a field that the map does not declare. The names of the declared fields are not used.
 func (e *encoder) stranger(beside []entry) {
 	name := e.draw(len(strangers))
 	for slices.ContainsFunc(beside, func(x entry) bool { return string(e.in[x.at:x.value]) == strangers[name] }) {
@@ -14,7 +14,7 @@ func (e *encoder) stranger(beside []entry) {
 
 func (e *encoder) raw(value string) { e.out = append(e.out, value...) }
 
-// strangers are names, some of which look much like those that are declared, in several forms.
+// strangers are names of unknown fields, in several forms. Some are similar to declared names.
 var strangers = []string{
 	"\xa5later", "\xa0", "\xa4Type", "\xa5type_", "\xa6kvf_vv", "\xa4kvf_", "\xa3key", "\xd9\x05later",
 	"\xda\x00\x05keys2", "\xdb\x00\x00\x00\x08kvf_inc2", "\xa9\xd0\xba\xd0\xbb\xd1\x8e\xd1\x87!",
@@ -31,7 +31,7 @@ var strange = []string{
 	// Extension types; those of type -1 are instants.
 	"\xd4\x01a", "\xd5\x7fab", "\xd6\xffabcd", "\xd7\xffabcdefgh", "\xd8\x05abcdefghijklmnop",
 	"\xc7\x00\x05", "\xc7\x0c\xffabcdefghijkl", "\xc8\x00\x02\x05ab", "\xc9\x00\x00\x00\x01\x80a",
-	// Lists, and maps whose names need not be text, nor different.
+	// Lists, and maps with names that need not be text, nor different.
 	"\x90", "\x93\x01\xc0\xa1a", "\xdc\x00\x01\x90", "\xdd\x00\x00\x00\x02\x80\xd4\x01a",
 	"\x80", "\x81\x07\x08", "\x82\xa1a\x01\xa1a\x02", "\x81\xa4type\xacAllocRequest", "\x81\xa4type\xb0PullReadyDoneAck",
 	"\xde\x00\x01\xa4type\xaaProxyNotif", "\xdf\x00\x00\x00\x01\xc2\xdf\x00\x00\x00\x00",

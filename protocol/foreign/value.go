@@ -8,7 +8,7 @@ func isBytes(c byte) bool   { return c >= 0xc4 && c <= 0xc6 }
 func isList(c byte) bool    { return c&0xf0 == 0x90 || c == 0xdc || c == 0xdd }
 func isMap(c byte) bool     { return c&0xf0 == 0x80 || c == 0xde || c == 0xdf }
 
-// lead is the first byte of the next value, which is not taken.
+// lead returns the first byte of the next value without reading it.
 func (e *encoder) lead(depth int) (byte, bool) {
 	if e.bad = e.bad || e.off >= len(e.in) || depth > depthMax; e.bad {
 		return 0, false
@@ -16,7 +16,7 @@ func (e *encoder) lead(depth int) (byte, bool) {
 	return e.in[e.off], true
 }
 
-// span takes n bytes.
+// span reads n bytes.
 func (e *encoder) span(n int) []byte {
 	if e.bad = e.bad || n < 0 || n > len(e.in)-e.off; e.bad {
 		return nil
@@ -25,7 +25,7 @@ func (e *encoder) span(n int) []byte {
 	return e.in[e.off-n : e.off]
 }
 
-// number takes a big-endian number of so many bytes.
+// number reads a big-endian number of width bytes.
 func (e *encoder) number(width int) (v uint64) {
 	for _, b := range e.span(width) {
 		v = v<<8 | uint64(b)
@@ -33,8 +33,8 @@ func (e *encoder) number(width int) (v uint64) {
 	return v
 }
 
-// length takes the lead byte of a value, and how long it is: what mask leaves of a byte from fix, or a number of 1, 2
-// or 4 bytes behind one from wide.
+// length reads the lead byte of a value and returns the length of the value. The length is in the bits mask of a lead
+// byte from fix on, or in the 1, 2 or 4 bytes behind a lead byte from wide on.
 func (e *encoder) length(fix, mask, wide byte) int {
 	c := e.in[e.off]
 	e.off++
@@ -44,7 +44,7 @@ func (e *encoder) length(fix, mask, wide byte) int {
 	return int(e.number(1 << (c - wide)))
 }
 
-// count takes the lead byte of a list or map, and how much is in it.
+// count reads the lead byte of a list or map and returns the number of elements or fields.
 func (e *encoder) count(fix, wide byte) int {
 	c := e.in[e.off]
 	e.off++
@@ -54,8 +54,8 @@ func (e *encoder) count(fix, wide byte) int {
 	return int(e.number(2 << (c - wide)))
 }
 
-// width draws one of the widths 1 << i that hold v, of those from the least to most; or the least that does, if the
-// encoder is ours there.
+// width draws a width among the widths 1 << i that hold v, from narrowest to widest. Without the choice form, the
+// result is the smallest such width.
 func (e *encoder) width(of Forms, v uint64, least, most int) int {
 	for least < most && v>>(8*least) != 0 {
 		least *= 2
@@ -68,22 +68,23 @@ func (e *encoder) width(of Forms, v uint64, least, most int) int {
 	return least
 }
 
-// put writes a lead byte and a number of so many bytes.
+// put writes a lead byte and a number of width bytes.
 func (e *encoder) put(lead byte, v uint64, width int) {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], v)
 	e.out = append(append(e.out, lead), b[8-width:]...)
 }
 
-// log is which of the widths 1, 2, 4, 8 it is.
+// log returns the binary logarithm of a width of 1, 2, 4 or 8.
 func log(width int) byte { return [9]byte{2: 1, 4: 2, 8: 3}[width] }
 
-// short says whether a value takes the form without a number of its own, if it fits there.
+// short reports whether a value is written in the short form, which has no separate length, if the value fits that
+// form.
 func (e *encoder) short(of Forms, fits bool) bool {
 	return fits && (e.forms&of == 0 || e.draw(4) == 0)
 }
 
-// header writes the beginning of a list or map of n.
+// header writes the header of a list or map of n elements.
 func (e *encoder) header(fix, wide byte, n int) {
 	if e.bad {
 		return
@@ -120,7 +121,7 @@ func (e *encoder) bytes() {
 	e.out = append(e.out, s...)
 }
 
-// integer takes a number of any form, and writes it in one.
+// integer reads a number in any form, and writes the number in a form that is drawn.
 func (e *encoder) integer(c byte) {
 	e.off++
 	v, negative := uint64(c), false
@@ -152,7 +153,7 @@ func (e *encoder) integer(c byte) {
 	}
 }
 
-// skip takes a value of any type and writes nothing.
+// skip reads a value of any type and writes nothing.
 func (e *encoder) skip(depth int) {
 	c, ok := e.lead(depth)
 	if !ok {

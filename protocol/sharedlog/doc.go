@@ -1,10 +1,11 @@
-// Package sharedlog is what directories say to the log that they share: that it is to keep an entry, and what stands in
-// it behind a position. A driver carries that out on whatever keeps the log; nobody else hears it. An entry is what
-// another directory reads, which may be of another release: it begins with a version and ends with a sum, so what
-// somebody else put into the log is no entry.
+// Package sharedlog encodes and decodes the requests of directories to the log that the directories share, the log's
+// replies, and the entries in the log. A request appends an entry, or reads the entries behind a position. The driver
+// carries requests out on the service that keeps the log. An entry is read by other directories, which may run another
+// release: it begins with a version and ends with a checksum, so that bytes that another program put into the log are
+// not mistaken for an entry.
 //
-// The forms are bounded: no length in one asks for more memory than the bytes that came. What is read keeps pointing
-// into them.
+// The encodings are bounded: a decoder allocates no more memory than the received bytes justify. Decoded values are
+// views of the decoded bytes.
 package sharedlog
 
 import (
@@ -12,37 +13,39 @@ import (
 	"errors"
 )
 
-// ErrForm says that bytes are none of the forms of this package.
+// ErrForm reports that bytes are not in a form of this package.
 var ErrForm = errors.New("sharedlog: not of this form, cut short, or changed on its way")
 
-// A Position is where an entry stands: later ones are greater. The log chooses it. Zero is before all.
+// A Position is the place of an entry in the log: later entries have greater positions. The log chooses the positions.
+// The zero Position is before all entries.
 type Position struct{ Major, Minor uint64 }
 
-// Less says whether p is before o.
+// Less reports whether p is before o.
 func (p Position) Less(o Position) bool {
 	return p.Major < o.Major || p.Major == o.Major && p.Minor < o.Minor
 }
 
-// A Request is what a directory wants of the log: to append an entry, or to read.
+// A Request is the request of a directory to the log: to append an entry, or to read entries.
 type Request struct {
-	// Entry is put at the end, if there is one. Of all entries the log keeps about those from Before on; where that is
-	// zero, about the last Keep.
+	// Entry is appended if it is not nil. The log then keeps at least about the entries from Before on; if Before is
+	// zero, about the last Keep entries.
 	Entry  []byte
 	Keep   uint32
 	Before Position
-	// Otherwise the first Most entries after After are read.
+	// Without an Entry, the request reads the first Most entries after After.
 	After Position
 	Most  uint32
 }
 
-// An Answer is what the log says to a Request.
+// An Answer is the log's reply to a Request.
 type Answer struct {
-	// Last is where the last of all entries stands, the one included that was just appended; zero: there is none.
+	// Last is the position of the last entry in the log, including an entry that was just appended; zero: the log is
+	// empty.
 	Last    Position
 	Entries []Stored
 }
 
-// Stored is one entry that was read.
+// A Stored is an entry that was read, with its position.
 type Stored struct {
 	At    Position
 	Entry []byte
@@ -53,12 +56,13 @@ const (
 	formAppend = 'A'
 	formRead   = 'R'
 	formAnswer = 'L'
-	formEntry  = 'E' // and the version
+	formEntry  = 'E' // followed by the version
 )
 
 const sumBytes = 8
 
-// sum is FNV-1a: it finds what was changed by accident. Who may write to the log may write anything.
+// sum returns the FNV-1a hash of b. It detects accidental changes only: a program that may write to the log may write
+// anything.
 func sum(b []byte) uint64 {
 	h := uint64(0xcbf29ce484222325)
 	for _, c := range b {
@@ -67,10 +71,10 @@ func sum(b []byte) uint64 {
 	return h
 }
 
-// seal appends the sum of what stands in b from a place on.
+// seal appends the checksum of the bytes of b from offset from on.
 func seal(b []byte, from int) []byte { return binary.BigEndian.AppendUint64(b, sum(b[from:])) }
 
-// unseal is what stands before the sum.
+// unseal returns the bytes before the checksum, and reports whether the checksum is right.
 func unseal(b []byte) ([]byte, bool) {
 	if len(b) < 1+sumBytes {
 		return nil, false
@@ -79,7 +83,7 @@ func unseal(b []byte) ([]byte, bool) {
 	return body, binary.BigEndian.Uint64(b[len(body):]) == sum(body)
 }
 
-// Append appends the form of a request to b.
+// Append appends the encoded request to b.
 func (r *Request) Append(b []byte) []byte {
 	from := len(b)
 	if r.Entry != nil {
@@ -91,7 +95,7 @@ func (r *Request) Append(b []byte) []byte {
 	return seal(binary.BigEndian.AppendUint32(b, r.Most), from)
 }
 
-// Decode reads one.
+// Decode decodes a request.
 func (r *Request) Decode(b []byte) error {
 	*r = Request{}
 	body, ok := unseal(b)
@@ -106,7 +110,7 @@ func (r *Request) Decode(b []byte) error {
 	return nil
 }
 
-// Append appends the form of an answer to b.
+// Append appends the encoded reply to b.
 func (a *Answer) Append(b []byte) []byte {
 	from := len(b)
 	b = appendPosition(append(b, formAnswer), a.Last)
@@ -119,7 +123,7 @@ func (a *Answer) Append(b []byte) []byte {
 	return seal(b, from)
 }
 
-// Decode reads one. Its list is used again.
+// Decode decodes a reply and reuses the memory of the list of entries.
 func (a *Answer) Decode(b []byte) error {
 	a.Last, a.Entries = Position{}, a.Entries[:0]
 	body, ok := unseal(b)
@@ -137,10 +141,10 @@ func (a *Answer) Decode(b []byte) error {
 	return nil
 }
 
-// StoredOf is where the entries of an answer stand that Decode read, for CutStored.
+// StoredOf returns the encoded entries of a reply that Decode has accepted, for CutStored.
 func StoredOf(b []byte) []byte { return b[17 : len(b)-sumBytes] }
 
-// CutStored takes the first entry of b. ok is false at its end, and where there is none.
+// CutStored splits the first entry off b. ok is false if b is empty or does not begin with an entry.
 func CutStored(b []byte) (e Stored, rest []byte, ok bool) {
 	if len(b) < 20 {
 		return e, nil, false

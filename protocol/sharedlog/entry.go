@@ -2,43 +2,43 @@ package sharedlog
 
 import "encoding/binary"
 
-// An Entry is what one directory has to tell the others, at a time. Its frames stand in the order in which it heard
-// them.
+// An Entry is a batch of frames that one directory writes for the other directories. The frames are in the order in
+// which the directory received their content.
 type Entry struct {
-	Teller uint64 // one life of a directory
-	Nth    uint64 // of its entries, from 0
+	Teller uint64 // the incarnation of the directory that wrote the entry
+	Nth    uint64 // number of the entry among the entries of that incarnation, from 0
 	Frames []byte // see AppendFrame
 }
 
-// EntryTail is what stands behind the frames of an entry: its sum.
+// EntryTail is the number of bytes behind the frames of an entry: the checksum.
 const EntryTail = sumBytes
 
-// A Kind says what a frame is.
+// A Kind is a kind of frame.
 type Kind uint8
 
 // The kinds.
 const (
-	Message Kind = 1 + iota // a Report: what a worker told
-	Want                    // a Subject of which something is missing: whoever hears it is to ask it for all that it has
-	Gone                    // a Subject that the teller does not hear any more
-	Taken                   // a Subject that the teller hears from now on
+	Message Kind = 1 + iota // a Report: a message of a worker
+	Want                    // a Subject with missing chunks; its follower must request a full sync
+	Gone                    // a Subject that the author no longer follows
+	Taken                   // a Subject that the author follows from now on
 )
 
-// version is that of the form. Entries of another one are left alone.
+// version is the version of the encoding. Directories ignore entries of other versions.
 const version = 2
 
-// frameHead is the kind and the length of a frame.
+// frameHead is the size of a frame's header: the kind and the length.
 const frameHead = 1 + 4
 
-// FrameBytes is the length of a frame with a body of n bytes.
+// FrameBytes returns the size of a frame with a body of n bytes.
 func FrameBytes(n int) int { return frameHead + n }
 
-// AppendFrame appends one to b.
+// AppendFrame appends a frame to b.
 func AppendFrame(b []byte, k Kind, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(append(b, byte(k)), uint32(len(body))), body...)
 }
 
-// CutFrame takes the first frame of b. ok is false at its end, and where there is none.
+// CutFrame splits the first frame off b. ok is false if b is empty or does not begin with a whole frame.
 func CutFrame(b []byte) (k Kind, body, rest []byte, ok bool) {
 	if len(b) < frameHead {
 		return 0, nil, nil, false
@@ -50,7 +50,7 @@ func CutFrame(b []byte) (k Kind, body, rest []byte, ok bool) {
 	return Kind(b[0]), rest[:n:n], rest[n:], true
 }
 
-// Append appends the form of an entry to b.
+// Append appends the encoded entry to b.
 func (e *Entry) Append(b []byte) []byte {
 	from := len(b)
 	b = append(b, formEntry, version)
@@ -59,7 +59,7 @@ func (e *Entry) Append(b []byte) []byte {
 	return seal(append(b, e.Frames...), from)
 }
 
-// Decode reads one.
+// Decode decodes an entry and checks that its frames are whole.
 func (e *Entry) Decode(b []byte) error {
 	*e = Entry{}
 	body, ok := unseal(b)
@@ -75,20 +75,21 @@ func (e *Entry) Decode(b []byte) error {
 	return nil
 }
 
-// A Subject is a worker that a frame is about, and the directory that heard it, as far as its teller knows.
+// A Subject is the worker that a frame is about, and the directory that follows the worker, as far as the author of the
+// entry knows.
 type Subject struct {
 	By       uint64
 	Rank     uint32
 	Instance []byte
 }
 
-// Append appends the form of a subject to b.
+// Append appends the encoded subject to b.
 func (s *Subject) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, s.By), s.Rank)
 	return append(b, s.Instance...)
 }
 
-// Decode reads one.
+// Decode decodes a subject.
 func (s *Subject) Decode(b []byte) error {
 	if len(b) <= 12 {
 		return ErrForm
@@ -97,19 +98,19 @@ func (s *Subject) Decode(b []byte) error {
 	return nil
 }
 
-// A Report is what a worker told, in the form of its message, and the network address that it came from, for the
-// quotas of whoever reads it.
+// A Report is a message of a worker, in the encoding of that message, and the network address from which the message
+// came, so that directories that read the log can apply their quotas.
 type Report struct {
 	Origin uint64
 	Body   []byte
 }
 
-// Append appends the form of a report to b.
+// Append appends the encoded report to b.
 func (r *Report) Append(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(b, r.Origin), r.Body...)
 }
 
-// Decode reads one.
+// Decode decodes a report.
 func (r *Report) Decode(b []byte) error {
 	if len(b) <= 8 {
 		return ErrForm

@@ -1,6 +1,6 @@
-// Package vectors holds the golden vectors of package protocol: messages in the bytes of the implementations that
-// kvferry talks to, and in its own where a message is kvferry's. The tests of package protocol compare its codecs with
-// them, and package fuzz derives the seeds of its targets from them.
+// Package vectors holds the golden vectors of package protocol: messages in the bytes of the implementations with which
+// kvferry exchanges messages, and in kvferry's own bytes where the message belongs to kvferry. The tests of package
+// protocol compare the codecs with the vectors, and package fuzz derives the seeds of the targets from the vectors.
 package vectors
 
 import (
@@ -12,7 +12,7 @@ import (
 //go:embed vectors.txt
 var file string
 
-// A Vector is one message as it is sent.
+// A Vector is a message as the sender writes it.
 type Vector struct {
 	Name    string
 	Payload []byte
@@ -22,7 +22,7 @@ type Vector struct {
 func All() []Vector {
 	var all []Vector
 	blocks := strings.Split("\n"+file, "\ndecode ")
-	for _, block := range blocks[1:] { // The first one is the comment above all vectors.
+	for _, block := range blocks[1:] { // The first block is the comment above all vectors.
 		name, rest, _ := strings.Cut(block, "\n")
 		digits, _, _ := strings.Cut(rest, "\n----")
 		payload, err := hex.DecodeString(strings.Join(strings.Fields(digits), ""))

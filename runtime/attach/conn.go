@@ -22,9 +22,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
-// A conn is one connection of an engine. While no other message is pending, a short message is written immediately, as
-// far as the kernel accepts it without blocking. The connection's writer goroutine sends the remainder and all other
-// messages, so that no caller of post waits for the engine.
+// A conn is one connection of an engine. While no message is pending, a short message is written immediately, as far
+// as the kernel accepts the bytes without blocking. The connection's writer goroutine sends the remainder and all
+// longer messages, so that no caller of post waits for the engine.
 type conn struct {
 	id    session.Conn
 	conn  net.Conn
@@ -52,9 +52,9 @@ type message struct {
 // server's mutex is held during that write.
 const nowBytes = 4 << 10
 
-// post sends a message, or queues it for the writer goroutine. If too many messages are pending, because the engine
-// does not read, post closes the connection. The session machine keeps the replies that were not delivered for the
-// engine's next connection.
+// post sends a message, or queues the message for the writer goroutine. If too many messages are pending, because the
+// engine does not read, the connection is closed. The session machine keeps the replies that were not delivered for
+// the engine's next connection.
 func (c *conn) post(body []byte, attached bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,8 +88,8 @@ func (c *conn) end(why string) {
 	}
 }
 
-// keep prevents the door from closing the connection in favour of a new one: an attached engine is not displaced by a
-// process that wants to attach.
+// keep prevents the door from closing the connection in favour of a new connection: an attached engine is not
+// displaced by a process that wants to attach.
 func (c *conn) keep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +109,8 @@ func (c *conn) begone() {
 	}
 }
 
-// next waits for a pending message and returns it. It reports false when the connection ends and no message is left.
+// next waits for a pending message and returns the message. ok is false when the connection ends and no message is
+// left.
 func (c *conn) next() (m message, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +129,7 @@ func (c *conn) next() (m message, ok bool) {
 }
 
 // write sends pending messages until the connection ends. A message that takes longer than stall ends the connection.
-// file is the pool's file, whose descriptor is passed with a message that attaches; it may be nil.
+// The descriptor of the pool's file is passed with a message that attaches; file may be nil.
 func (c *conn) write(file *os.File, stall time.Duration) {
 	defer func() { _ = c.conn.Close() }()
 	for {
@@ -155,17 +156,17 @@ func (c *conn) write(file *os.File, stall time.Duration) {
 	}
 }
 
-// reason returns why the server ended the connection. It is empty if the server did not end it, or ended it without a
-// fault.
+// reason returns why the server ended the connection. The reason is empty if the engine ended the connection, or if
+// the server ended the connection without a fault.
 func (c *conn) reason() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.why
 }
 
-// frames reads messages from a connection and calls take with each of them. It returns nil when take returns false. It
-// fails when the connection ends or a message is longer than most bytes. The slice that take receives is valid only
-// during the call.
+// frames reads messages from a connection and passes each message to the callback. The result is nil when the callback
+// returns false. The call fails when the connection ends or a message is longer than most bytes. The slice that the
+// callback receives is valid only during the call.
 func frames(from io.Reader, most int, take func([]byte) bool) error {
 	r := bufio.NewReader(from)
 	var head [protocol.FrameBytes]byte
@@ -194,7 +195,7 @@ func frames(from io.Reader, most int, take func([]byte) bool) error {
 // stallMax is the longest time that the server's write of one message may take while the engine is not reading.
 const stallMax = 10 * time.Second
 
-// serve handles one connection from its first message to its end. It returns why the connection ended.
+// serve handles one connection from the first message to the end, and returns why the connection ended.
 func (s *Server) serve(g *door.Conn) error {
 	defer g.Close()
 	accepted, ok := g.Conn.(*accepted)
@@ -251,8 +252,8 @@ func (s *Server) serve(g *door.Conn) error {
 // strangerBytes bounds the first message of a process that may not attach.
 const strangerBytes = 4 << 10
 
-// admitted returns the process at the other end of the connection. It fails if the process may not attach because
-// another user runs it, or if the process cannot be identified.
+// admitted returns the process at the engine's end of the connection. It fails if the process may not attach because
+// another user runs the process, or if the process cannot be identified.
 func admitted(conn net.Conn) (*peercred.Process, error) {
 	if err := peercred.SameUser(conn); err != nil {
 		return nil, err
@@ -273,8 +274,8 @@ func (s *Server) refuse(c *conn, why error) {
 }
 
 // admit allows the process that sent a first message to import the device memory that holds the pool, before the reply
-// says how to import it. It returns the number of the process on the device, or 0 if no process was admitted: the pool
-// is not in device memory, or the message is invalid.
+// says how to import the memory. The result is the number of the process on the device, or 0 if no process was
+// admitted: the pool is not in device memory, or the message is invalid.
 func (s *Server) admit(body []byte) (int32, error) {
 	if s.mapping.Export == nil {
 		return 0, nil
@@ -286,7 +287,8 @@ func (s *Server) admit(body []byte) (int32, error) {
 	return int32(a.Process), s.node.Admit(int32(a.Process))
 }
 
-// attach handles the first message of a connection, and takes over p. It reports whether the connection goes on.
+// attach handles the first message of a connection, and takes over p. The result reports whether the connection goes
+// on.
 func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 	admitted, err := s.admit(body)
 	if err != nil {
@@ -294,8 +296,8 @@ func (s *Server) attach(c *conn, p *peercred.Process, body []byte) bool {
 		s.refuse(c, err)
 		return false
 	}
-	// An admission that no new session has taken over ends here: a resumed session has its own admission, and a
-	// refused attach has none. Departing process 0 has no effect.
+	// An admission that no new session has taken over ends here: a resumed session keeps the admission that the
+	// session already has, and a refused attach has none. Departing process 0 has no effect.
 	defer func() { s.node.Depart(admitted) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 
 var errNotUsed = errors.New("the engine could not use what it was shown")
 
-// ops maps each operation that needs only the arguments of its call to the function that carries it out. The functions
-// make the calls of package runtime with the same names.
+// ops maps each operation that needs only the arguments of the call to the function that carries out the operation.
+// The functions make the calls of package runtime with the same names.
 //
 //kvferry:table
 var ops = map[protocol.CallOp]func(context.Context, *args) outcome{
@@ -44,8 +44,8 @@ var ops = map[protocol.CallOp]func(context.Context, *args) outcome{
 	protocol.CallEnd:            end,
 }
 
-// swift contains the quick operations: those that do not wait, and those that wait only after the node has accepted
-// them. The quick operations of one engine are carried out in the order of its calls.
+// swift contains the quick operations: operations that do not wait, and operations that wait only after the node has
+// accepted the call. The quick operations of an engine are carried out in the order of the engine's calls.
 //
 //kvferry:table
 var swift = map[protocol.CallOp]bool{
@@ -55,7 +55,7 @@ var swift = map[protocol.CallOp]bool{
 	protocol.CallExpect: true, protocol.CallFinished: true, protocol.CallAborted: true,
 }
 
-// within returns ctx, limited to the call's deadline budget if the call has one.
+// within returns ctx, limited to the call's deadline budget if the call has such a budget.
 func (a *args) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if a.patience == 0 {
 		return ctx, func() {}
@@ -117,7 +117,8 @@ func put(ctx context.Context, a *args) outcome {
 	return putEnded(res, err)
 }
 
-// putEnded returns the outcome of a put or of a prefill's end, whose offer can be taken back later.
+// putEnded returns the outcome of a put, or of the end of a prefill. The outcome keeps the result, so that the offer
+// can be withdrawn later.
 func putEnded(res runtime.PutResult, err error) outcome {
 	return outcome{err: err, put: &res, returned: res.Returned(),
 		answer: protocol.EngineAnswer{Sent: uint32(res.Sent), Skipped: uint32(res.Skipped)}}
@@ -173,8 +174,8 @@ func dropPrefill(_ context.Context, a *args) outcome {
 	return outcome{err: err, stands: standing(err)}
 }
 
-// standing reports whether a prefill continues although its end was requested, because the node refused the request
-// without any effect.
+// standing reports whether a prefill continues although the engine has requested the end, because the node refused the
+// request without any effect.
 func standing(err error) bool {
 	code := runtime.CodeOf(err)
 	return code == effects.TooMany || code == effects.Invalid
@@ -204,7 +205,7 @@ func store(ctx context.Context, a *args) outcome {
 	return outcome{err: a.node.Sharing().Store(ctx, a.keys, a.target.pages, a.first)}
 }
 
-// share shares chunks. Its outcome has a handle if at least one chunk is shared.
+// share shares chunks. The outcome has a handle if at least one chunk is shared.
 func share(ctx context.Context, a *args) outcome {
 	x, err := a.node.Sharing().Share(ctx, a.keys, a.target.pages, a.first)
 	if x != nil && err != nil && x.Hits() == 0 { // Nothing is shared, so the engine gets no handle.
@@ -244,7 +245,8 @@ func keep(ctx context.Context, a *args) outcome {
 	return outcome{err: err, answer: protocol.EngineAnswer{Hits: uint32(kept)}}
 }
 
-// register registers blocks. After the node has accepted the registration, the outcome's later waits for its end.
+// register registers blocks. After the node has accepted the registration, the outcome's later waits for the end of
+// the registration.
 func register(ctx context.Context, a *args) outcome {
 	r, err := a.node.Consumer().Register(ctx, runtime.Registration{
 		Request: a.request, Transfer: a.transfer, Engine: a.engine, Producers: a.producers, Ranks: a.ranks,

@@ -17,10 +17,10 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// A run carries out a call and returns its outcome.
+// A run carries out a call and returns the outcome.
 type run func(ctx context.Context) outcome
 
-// An args has the decoded arguments of a call, copied so that they outlive the message.
+// An args has the decoded arguments of a call, copied so that the arguments outlive the message.
 type args struct {
 	node     *runtime.Node
 	target   *held // the pages or shared chunks that the call names; nil: none
@@ -43,8 +43,8 @@ type args struct {
 	blocks        []runtime.Blocks
 }
 
-// prepare decodes a call and returns the function that carries it out. For invalid arguments, prepare returns a
-// function that only reports the error. The caller holds the server's mutex.
+// prepare decodes a call and returns the function that carries out the call. For invalid arguments, the function only
+// reports the error. The caller holds the server's mutex.
 func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.EngineCall) run {
 	a := &args{
 		node: s.node, target: e.holds[b.Target], prefill: e.holds[b.Prefill], keys: texts(b.Keys),
@@ -149,7 +149,8 @@ func lastColon(s string) int {
 	return -1
 }
 
-// takeBack takes back the offer of a put that has ended. It succeeds without effect if the put has no offer any more.
+// takeBack returns a call that withdraws the offer of a put that has ended. The call succeeds without effect if the
+// put has no offer any more.
 func (s *Server) takeBack(put *runtime.PutResult) run {
 	if put == nil {
 		return func(context.Context) outcome { return outcome{} }
@@ -171,7 +172,7 @@ func (s *Server) stats(context.Context) outcome {
 	return outcome{answer: protocol.EngineAnswer{Stats: text}, err: err}
 }
 
-// named returns the fields of a struct of node statistics under the names that the node's other JSON outputs use:
+// named returns the fields of a struct of node statistics under the names that all JSON outputs of the node use:
 // PagesTotal becomes pages_total.
 func named(stats any) map[string]any {
 	all := map[string]any{}
@@ -192,8 +193,8 @@ func named(stats any) map[string]any {
 	return all
 }
 
-// fetch shows chunks to the engine in batches, and waits after each batch until the engine reports that it has used the
-// chunks. It fails if the engine could not use a batch.
+// fetch shows chunks to the engine in batches, and waits after each batch until the engine reports that the chunks
+// have been used. The call fails if the engine could not use a batch.
 func (w *work) fetch(ctx context.Context, a *args, shared bool) outcome {
 	show := func(ctx context.Context, first int, chunks []runtime.Place) error {
 		pages, lengths := make([]uint64, len(chunks)), make([]uint64, len(chunks))

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
-// A process is an operating system process that has attached. It exists while the process has a session. The server's
-// mutex protects it.
+// A process is an operating system process that has attached. The record exists while the process has a session. The
+// server's mutex protects the record.
 type process struct {
 	id       session.Process
 	pid      int
@@ -22,13 +22,13 @@ type process struct {
 	stop     context.CancelFunc // ends the goroutine that waits for the end of the process
 }
 
-// process returns the record of the process p, and begins to watch the process if it is new. It takes over p. The
-// caller must release the returned record. A nil result means that the server cannot tell whether the process with this
-// number is the recorded one or a new process that reuses the number.
+// process returns the record of the process p, and begins to watch the process if the process is new. The call takes
+// over p. The caller must release the returned record. A nil result means that the server cannot tell whether the
+// process with this number is the recorded process or a new process that reuses the number.
 func (s *Server) process(p *peercred.Process) *process {
 	if of := s.processes[p.PID]; of != nil {
-		// Either the recorded process is still running, or its end has not been reported yet. In the second case the
-		// process that has the number now is a different process.
+		// Either the recorded process is still running, or the end of the process has not been reported yet. In the
+		// second case the process that has the number now is a different process.
 		gone, err := of.watched.Gone()
 		if err != nil {
 			_ = p.Close()
@@ -64,13 +64,13 @@ func (s *Server) process(p *peercred.Process) *process {
 	return of
 }
 
-// replaced reports whether the process has executed another program since it attached. An exec destroys the memory of
+// replaced reports whether the process has executed another program since the attach. An exec destroys the memory of
 // the old program, including every mapping of the pool.
 func (p *process) replaced(now string) bool { return p.image != "" && p.image != now }
 
-// lookAgain checks whether the program that attached still runs. It is called when a connection of the process is cut,
-// because an exec closes the connection. The handles of a program that no longer runs are given back. The caller holds
-// the server's mutex.
+// lookAgain checks whether the program that attached still runs. The server calls it when a connection of the process
+// is cut, because an exec closes the connection. The handles of a program that no longer runs are given back. The
+// caller holds the server's mutex.
 func (s *Server) lookAgain(pid int) {
 	of := s.processes[pid]
 	if of == nil || of.image == "" || of.looking {
@@ -89,8 +89,8 @@ func (s *Server) lookAgain(pid int) {
 	})
 }
 
-// settled returns the identity of the program that the process runs. It retries for about one second, because an exec
-// closes connections before the kernel can report the new program.
+// settled returns the identity of the program that the process runs. The call retries for about a second, because an
+// exec closes connections before the kernel can report the new program.
 func (p *process) settled() (image string, known bool) {
 	const longest = time.Second
 	for pause := time.Millisecond; pause < longest; pause *= 2 {
@@ -106,9 +106,9 @@ func (p *process) settled() (image string, known bool) {
 	return image, known
 }
 
-// exited reports the end of a process to the session machine, which gives back the handles of its engines. If the pool
-// is in device memory, exited waits for runtime.DepartureMargin first, because work that the process had queued on the
-// device may still touch pages for that time. The caller holds the server's mutex.
+// exited reports the end of a process to the session machine, which gives back the handles of the process's engines.
+// If the pool is in device memory, the report is delayed by runtime.DepartureMargin, because work that the process had
+// queued on the device may still touch pages for that time. The caller holds the server's mutex.
 func (s *Server) exited(of *process) {
 	if s.processes[of.pid] != of {
 		return
@@ -127,8 +127,8 @@ func (s *Server) exited(of *process) {
 	})
 }
 
-// release removes one reason to watch the process. After the last one, the process is no longer watched. The caller
-// holds the server's mutex.
+// release removes one reason to watch the process. Without any reason left, the process is no longer watched. The
+// caller holds the server's mutex.
 func (p *process) release(s *Server) {
 	if p.sessions--; p.sessions == 0 {
 		if s.processes[p.pid] == p {

@@ -19,33 +19,34 @@ import (
 
 // Config has the parameters of a Server.
 type Config struct {
-	// Node must be opened with runtime.WithAttachable. The caller closes Node after it has closed the Server.
+	// Node must be opened with runtime.WithAttachable. The caller closes the Server first, and then Node.
 	Node *runtime.Node
 	// Path is the path of the socket. The lock file, which marks the socket as served, is at Path + Lock. Only this
 	// user may be able to write to their directory. A socket that no agent serves any more is replaced.
 	Path string
-	// Engines is the maximum number of engines that are attached at the same time, at most 4,096; 0: 64. One process
-	// may have at most a quarter of this number of sessions, but at least four.
+	// Engines is the maximum number of engines that are attached at the same time, at most 4,096; 0: 64. A process may
+	// have at most a quarter of this number of sessions, but at least four.
 	Engines int
-	// Window is the maximum number of open calls of one engine, at most 65,536; 0: 256.
+	// Window is the maximum number of open calls of an engine, at most 65,536; 0: 256.
 	Window int
-	// Holdings is the maximum number of handles that one engine may hold, at most 2²⁰; 0: 4096.
+	// Holdings is the maximum number of handles that an engine may hold, at most 2²⁰; 0: 4096.
 	Holdings int
-	// CallBytes is the maximum size in bytes of the open calls of one engine, as session.Cost counts it: about 600
-	// bytes for each key. It is from 1 MiB to 64 GiB; 0: 128 MiB.
+	// CallBytes is the maximum size in bytes of the open calls of an engine, as session.Cost counts them: about 600
+	// bytes for each key. The range is 1 MiB to 64 GiB; 0: 128 MiB.
 	CallBytes int
-	// Keys is the maximum number of keys in one call, at most 65,536; 0: 65,536. The node splits a call with more than
+	// Keys is the maximum number of keys in a call, at most 65,536; 0: 65,536. The node splits a call with more than
 	// limits.keys_per_batch keys into parts.
 	Keys int
-	// Limits are the limits of keys and texts that the node uses for its own messages; nil: protocol.DefaultLimits.
+	// Limits are the limits of keys and texts that the node uses for messages to peers; nil: protocol.DefaultLimits.
 	Limits *protocol.Limits
 	// MessageBytes is the maximum size in bytes of a message of an engine, at most 64 MiB; 0: 16 MiB, which is enough
 	// for the maximum number of keys with 200 bytes each.
 	MessageBytes int
 	// Handshake is the time within which the first message of a connection must arrive; 0: 5 s.
 	Handshake time.Duration
-	// Poll is how long the server polls for the next call of an engine after each answer before it sleeps. It polls
-	// only on connections where the next call tends to arrive in time. 0: the server sleeps immediately.
+	// Poll limits the time for which the server polls for the next call of an engine after each answer before the
+	// server sleeps. The server polls only on connections where the next call tends to arrive in time. 0: the server
+	// sleeps immediately.
 	Poll time.Duration
 	// Log receives the server's log; nil: slog.Default().
 	Log *slog.Logger
@@ -59,8 +60,8 @@ func orElse[T int | time.Duration](v, standard T) T {
 	return v
 }
 
-// within returns an error if a number is out of its bounds. The upper bounds exist because the server may allocate
-// memory in proportion to each number.
+// within returns an error if a number is out of bounds. The upper bounds exist because the server may allocate memory
+// in proportion to each number.
 func (c *Config) within() error {
 	for _, x := range []struct {
 		name               string
@@ -77,7 +78,7 @@ func (c *Config) within() error {
 	return nil
 }
 
-// A Server accepts the connections of engines and carries out their calls on one node. All methods are safe for
+// A Server accepts the connections of engines and carries out the engines' calls on one node. All methods are safe for
 // concurrent use.
 type Server struct {
 	cfg     Config
@@ -114,7 +115,7 @@ type engine struct {
 	swift  chan func() // quick calls, in the order in which they are carried out
 }
 
-// Serve listens on a socket and lets engines attach, until Close is called. It fails if a number of cfg is out of its
+// Serve listens on a socket and lets engines attach, until Close is called. It fails if a number of cfg is out of
 // bounds, if the node cannot be mapped, or if the socket cannot be created.
 func Serve(cfg Config) (*Server, error) {
 	cfg.Engines, cfg.Window = orElse(cfg.Engines, 64), orElse(cfg.Window, 256)
@@ -147,7 +148,7 @@ func Serve(cfg Config) (*Server, error) {
 		ProcessMax: min(cfg.Engines, max(4, cfg.Engines/4)), HoldingsMax: cfg.Holdings, CallBytesMax: cfg.CallBytes,
 		Wire: s.wire})
 	// Only processes of the same user reach the socket, so a "stranger" in the sense of package door is a connection
-	// that has not sent its first message yet.
+	// that has not sent a first message yet.
 	total := 2*cfg.Engines + 8
 	s.door = door.New(door.Config{Total: total, PerAddress: total, Strangers: 8 + cfg.Engines, Patience: cfg.Handshake,
 		Log: s.log})
@@ -155,8 +156,8 @@ func Serve(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// told returns the reply that an engine receives when it attaches: the node's layout and limits, and how to map the
-// pool.
+// told returns the reply that an engine receives in answer to the attach request: the node's layout and limits, and
+// how to map the pool.
 func (s *Server) told() protocol.AttachResponse {
 	layout := s.node.Layout()
 	m := protocol.AttachResponse{
@@ -182,7 +183,7 @@ func (s *Server) told() protocol.AttachResponse {
 	return m
 }
 
-// producer returns the address at which the node accepts registrations, in the form that engines of other hosts use.
+// producer returns the address at which the node accepts registrations, in the form that engines on remote hosts use.
 func (s *Server) producer() string {
 	var host string
 	var init, port uint16
@@ -273,7 +274,7 @@ func (s *Server) do(f func(m *session.Machine, out *session.Out)) {
 
 // Drain refuses new engines, ends the session of each attached engine as soon as the engine has no open call and holds
 // no handle, and waits until no engine is left. If ctx ends first, Drain returns an error with the number of engines
-// that were attached when it was called.
+// that were attached when Drain was called.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.step(func(m *session.Machine, out *session.Out) { m.Drain(out) })
@@ -295,10 +296,10 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends the server: it closes the connections, and aborts the open calls and waits for their ends. The handles of
-// engines are not given back, so a node whose engines have not detached keeps its memory until this process ends. If
-// ctx ends first, Close returns an error while the server continues to close; Close may be called again to wait for the
-// end.
+// Close ends the server: it closes the connections, aborts the open calls, and waits until the calls have ended. The
+// handles of engines are not given back, so if engines have not detached, the node keeps the memory until this process
+// ends. If ctx ends first, Close returns an error while the server continues to close; Close may be called again to
+// wait for the end.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.mu.Lock()

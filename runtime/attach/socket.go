@@ -23,8 +23,8 @@ const Lock = ".lock"
 // pathMax is the longest path in bytes that fits into a Unix socket address, without the terminating zero byte.
 const pathMax = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// A socket is the agent's listener. It numbers accepted connections in the order of their acceptance, because the
-// newest connection of an engine is the valid one, even if an older connection is served later.
+// A socket is the agent's listener. The listener numbers accepted connections in the order of acceptance, because only
+// the newest connection of an engine is valid, even if an older connection is served later.
 type socket struct {
 	*net.UnixListener
 	path string
@@ -34,13 +34,13 @@ type socket struct {
 	last session.Conn
 }
 
-// An accepted connection carries the number that the listener gave to it.
+// An accepted connection carries the number that the listener has assigned.
 type accepted struct {
 	net.Conn
 	id session.Conn
 }
 
-// Accept returns the next connection, of type *accepted. Only one goroutine may call it at a time.
+// Accept returns the next connection, of type *accepted. Calls must not overlap.
 func (l *socket) Accept() (net.Conn, error) {
 	c, err := l.AcceptUnix()
 	if err != nil {
@@ -60,8 +60,9 @@ func (l *socket) Close() error {
 	return errors.Join(err, l.UnixListener.Close(), l.lock.Close())
 }
 
-// lockPath locks a path for this process until the returned file is closed or the process ends. The lock file itself is
-// never removed: a process that removed it could remove the file that another agent has locked in the meantime.
+// lockPath locks a path for this process until the returned file is closed or the process ends. The lock file itself
+// is never removed: a process that removed the lock file could remove the file that another agent has locked in the
+// meantime.
 func lockPath(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+Lock, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -79,7 +80,8 @@ func lockPath(path string) (*os.File, error) {
 var errServed = errors.New("give another path, or end that agent")
 
 // listen creates the agent's socket at a path. Accepted connections poll for the time poll, as netpoll.Take describes.
-// A socket that a killed agent left behind is replaced. Every other file at the path stays, and the error describes it.
+// A socket that a killed agent left behind is replaced. Any file that is not a socket of an agent stays, and the error
+// describes the file.
 func listen(path string, poll time.Duration) (net.Listener, error) {
 	if strings.HasPrefix(path, "@") {
 		path = "./" + path // Package net would read the path as an abstract socket name, and engines would not.
@@ -106,7 +108,7 @@ func listen(path string, poll time.Duration) (net.Listener, error) {
 }
 
 // checkFolder returns an error if the directory does not exist or is not a directory. The error contains the command
-// that creates it.
+// that creates the directory.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -175,8 +177,8 @@ func bind(path string) (*net.UnixListener, os.FileInfo, error) {
 	return listener, made, nil
 }
 
-// removeDead removes a socket of this user on which no process listens. It returns an error for any other file, and for
-// a socket on which another agent listens.
+// removeDead removes a socket of this user on which no process listens. The result is an error for a file that is not
+// such a socket, and for a socket on which another agent listens.
 func removeDead(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

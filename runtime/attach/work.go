@@ -13,15 +13,15 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// A held is one handle that an engine holds: pages, shared chunks or a prefill. Exactly one field is set.
+// A held is a handle that an engine holds: pages, shared chunks or a prefill. Exactly one field is set.
 type held struct {
 	pages   *runtime.Pages
 	shared  *runtime.Shared
 	prefill *runtime.Prefilling
 }
 
-// A work is one call of an engine that is being carried out. It exists until the node no longer uses the memory that
-// the call lent (rule M8).
+// A work is a call of an engine that is being carried out. The record exists until the node no longer uses the memory
+// that the call lent (rule M8).
 type work struct {
 	server *Server
 	of     session.Call
@@ -29,7 +29,7 @@ type work struct {
 	cancel context.CancelFunc
 	read   chan effects.Code  // the engine reports here whether it used the chunks that it was shown
 	ends   uint64             // the handle that the call ends; 0: none
-	put    *runtime.PutResult // the result of a put whose memory is not back, so that abort can take the offer back
+	put    *runtime.PutResult // the result of a put whose memory is not back, so that an abort can withdraw the offer
 }
 
 // An outcome is the result of a call.
@@ -39,12 +39,12 @@ type outcome struct {
 	err      error
 	held     *held              // the handle that the call created
 	stands   bool               // the handle that the call should have ended is still held
-	put      *runtime.PutResult // the result of a put, whose offer can be taken back
+	put      *runtime.PutResult // the result of a put, so that the offer can be withdrawn
 	returned <-chan struct{}    // closed when the node no longer uses the lent memory; nil: the memory is back already
 }
 
-// abort cancels a call. If the call is a put that has ended, abort takes back the chunks that the put offered. The
-// caller holds the server's mutex.
+// abort cancels a call. If the call is a put that has ended, the server also withdraws the chunks that the put
+// offered. The caller holds the server's mutex.
 func (w *work) abort() {
 	w.cancel()
 	if w.put != nil {
@@ -52,8 +52,8 @@ func (w *work) abort() {
 	}
 }
 
-// takeBackOf takes back the offer of a put when no engine waits for the result. If that fails, the offer ends by its
-// own timeout.
+// takeBackOf takes back the offer of a put when no engine waits for the result. If that fails, the offer ends by
+// timeout.
 func (s *Server) takeBackOf(put *runtime.PutResult) {
 	s.tasks.Go(func() {
 		if err := s.node.Sender().TakeBack(*put); err != nil {
@@ -62,8 +62,8 @@ func (s *Server) takeBackOf(put *runtime.PutResult) {
 	})
 }
 
-// drop evicts the record of a call. If the engine is gone, drop also takes back the offer of the call. The caller holds
-// the server's mutex.
+// drop evicts the record of a call. If the engine is gone, the offer of the call is withdrawn. The caller holds the
+// server's mutex.
 func (s *Server) drop(x session.Drop) {
 	e := s.engines[x.Session]
 	if put := e.puts[x.ID]; put != nil && x.Left {
@@ -72,8 +72,8 @@ func (s *Server) drop(x session.Drop) {
 	delete(e.puts, x.ID)
 }
 
-// shown passes on the engine's report about the chunks that it was shown. The channel has room, because an engine is
-// shown one batch of a call at a time.
+// shown passes on the engine's report about the chunks that the server has shown. The channel has room, because a call
+// shows its batches one at a time.
 func (w *work) shown(code effects.Code) {
 	select {
 	case w.read <- code:
@@ -81,8 +81,8 @@ func (w *work) shown(code effects.Code) {
 	}
 }
 
-// begin starts a call: a quick call on the engine's goroutine for quick calls, any other call on a goroutine of its
-// own. The caller holds the server's mutex.
+// begin starts a call: a quick call on the engine's goroutine for quick calls, any longer call on a separate
+// goroutine. The caller holds the server's mutex.
 func (s *Server) begin(b session.Begin) {
 	e := s.engines[b.Session]
 	w := &work{server: s, of: b.Call, read: make(chan effects.Code, 1)}
@@ -104,7 +104,7 @@ func (s *Server) begin(b session.Begin) {
 	}
 }
 
-// inOrder carries out the quick calls of one engine in their order, until the engine has left or the server ends.
+// inOrder carries out the quick calls of an engine in order, until the engine has left or the server ends.
 func (s *Server) inOrder(swift <-chan func()) {
 	for {
 		select {
@@ -119,8 +119,8 @@ func (s *Server) inOrder(swift <-chan func()) {
 	}
 }
 
-// end reports the outcome of a call to the session machine. If the node still uses the lent memory, end waits for its
-// return and reports that as well (rule M8).
+// end reports the outcome of a call to the session machine. If the node still uses the lent memory, the call waits
+// until the memory is returned, and reports the return as well (rule M8).
 func (w *work) end(out outcome) {
 	s := w.server
 	defer w.cancel()
@@ -165,7 +165,7 @@ func (w *work) end(out outcome) {
 	s.step(func(m *session.Machine, x *session.Out) { m.Returned(w.of, x) })
 }
 
-// because copies an error into an answer, with its code, its fields and its remedy. A nil error sets the code only.
+// because copies an error into an answer, with the code, the fields and the remedy. A nil error sets the code only.
 func because(a *protocol.EngineAnswer, err error) {
 	a.Code = uint32(runtime.CodeOf(err))
 	if err == nil {
@@ -221,8 +221,8 @@ func (s *Server) free(x session.Free) {
 	})
 }
 
-// giveBack ends the handle: it withdraws shared chunks, releases pages or drops a prefill. It returns nil if the handle
-// has ended already.
+// giveBack ends the handle: shared chunks are withdrawn, pages are released, a prefill is dropped. The result is nil
+// if the handle has ended already.
 func (h *held) giveBack(ctx context.Context) error {
 	var err error
 	switch {

@@ -8,8 +8,8 @@ import (
 )
 
 // Compare returns the problems that prevent a sender and a receiver from working together; the arguments may be in
-// either order. It returns no problem if the nodes can work together. If both nodes have both roles, each of them sends
-// to the other one. Each problem names the file of b, and its remedy names the value of a.
+// either order. The result is empty if the nodes can work together. If both nodes have both roles, both directions of
+// transfer are checked. Each problem names the file of b, and the remedy names the value of a.
 func Compare(a, b *Config) []Problem {
 	c := comparison{a: a, b: b, sender: a, receiver: b}
 	if !a.GoesWith(b) {
@@ -27,7 +27,7 @@ func Compare(a, b *Config) []Problem {
 	return c.problems
 }
 
-// GoesWith reports whether the two nodes have both roles between them, so that one can send to the other.
+// GoesWith reports whether the two nodes have both roles between them, so that a transfer is possible.
 func (c *Config) GoesWith(other *Config) bool { return c.Role|other.Role == Both }
 
 // all runs every check for one direction of transfer.
@@ -44,8 +44,7 @@ func (c *comparison) all() {
 	c.limits()
 }
 
-// A comparison collects the problems between the nodes a and b, of which one is the sender and the other one the
-// receiver.
+// A comparison collects the problems between the nodes a and b, a sender and a receiver.
 type comparison struct {
 	a, b             *Config
 	sender, receiver *Config // a and b again, by role
@@ -61,7 +60,7 @@ func (c *comparison) add(field string, value any, remedy string, args ...any) {
 	}
 }
 
-// addOfBoth reports a problem that depends on one value at the sender and another value at the receiver. The problem is
+// addOfBoth reports a problem that depends on a value at the sender and a value at the receiver. The problem is
 // reported at the value of b.
 func (c *comparison) addOfBoth(ofSender, ofReceiver value, remedy string, args ...any) {
 	mine := ofSender
@@ -71,7 +70,7 @@ func (c *comparison) addOfBoth(ofSender, ofReceiver value, remedy string, args .
 	c.add(mine.field, mine.value, remedy, args...)
 }
 
-// A value is a key with its value at one of the nodes.
+// A value is a key with the value that a node has for the key.
 type value struct {
 	field string
 	value any
@@ -125,7 +124,7 @@ func (c *comparison) chunks() {
 }
 
 // pages returns the layout by which a node is compared. For a layerwise sender with a receiver that is not layerwise,
-// it returns the layout of whole chunks.
+// the result is the layout of whole chunks.
 func (c *comparison) pages(of *Config) protocol.Layout {
 	if c.sender.Layerwise.Enabled && !c.receiver.Layerwise.Enabled && of == c.sender {
 		if whole, _, ok := of.Layout.Whole(of.Machine.Layers); ok {
@@ -135,7 +134,8 @@ func (c *comparison) pages(of *Config) protocol.Layout {
 	return of.Layout
 }
 
-// oneToken returns the shape of a layout for one token, because the number of tokens of a chunk is compared separately.
+// oneToken returns the shape of a layout for a single token, because the number of tokens of a chunk is compared
+// separately.
 func oneToken(l protocol.Layout) protocol.Shape {
 	l, _ = l.WithTokens(1) // A validated layout has tokens.
 	return l.Shape
@@ -181,7 +181,7 @@ func (c *comparison) hccl() {
 	}
 }
 
-// times checks timeouts and leases of one node against those of the other node.
+// times checks timeouts and leases of one node against the timeouts and leases of the peer.
 func (c *comparison) times() {
 	if s, r := c.sender.Machine.ReplyTimeout, c.receiver.Machine.AllocTimeout; s <= r {
 		c.addOfBoth(value{ownPath("link.request_timeout"), s}, value{c.receiver.allocTimeoutKey, r},
@@ -206,8 +206,8 @@ func (c *comparison) times() {
 	}
 }
 
-// instances reports two nodes with the same name at a directory: the reports of each node would replace those of the
-// other.
+// instances reports two nodes with the same name at a directory: the reports of each node would replace the reports of
+// its namesake.
 func (c *comparison) instances() {
 	a, b := &c.a.Share, &c.b.Share
 	if len(a.Feeds) > 0 && len(b.Feeds) > 0 && a.Instance == b.Instance {

@@ -10,12 +10,12 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// CompareDirectories returns the problems that prevent nodes and directories, or the directories among themselves, from
-// working together. A problem or note about a node and a directory names the node's file; a problem about two
-// directories names the file of the second one. Notes are about settings that work differently because of the other
-// file.
+// CompareDirectories returns the problems that prevent nodes and directories, or the directories among themselves,
+// from working together. A problem or note about a node and a directory names the node's file; a problem about two
+// directories names the file of the second directory. Notes are about settings that work differently because of a
+// setting in another file.
 //
-// A node that reports its chunks to no directory is compared only by its ports.
+// A node that reports chunks to no directory is compared only by its ports.
 func CompareDirectories(nodes []*Config, directories []*Directory) (problems, notes []Problem) {
 	if len(directories) == 0 {
 		return nil, nil
@@ -40,7 +40,7 @@ func CompareDirectories(nodes []*Config, directories []*Directory) (problems, no
 	return problems, notes
 }
 
-// A directoryComparison compares one node with directories.
+// A directoryComparison compares a node with directories.
 type directoryComparison struct {
 	node            *Config
 	problems, notes []Problem
@@ -56,7 +56,7 @@ func (c *directoryComparison) note(field string, value any, remedy string, args 
 		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)})
 }
 
-// names reports whether the node reports to this directory and sends lookups to it, as far as the files show.
+// names reports whether the node reports to this directory and sends lookups there, as far as the files show.
 func (c *directoryComparison) names(d *Directory) bool {
 	for i := range c.node.Share.Feeds {
 		if d.takes(c.node.Share.Feeds[i], pullPort) && d.takes(c.node.Share.Replies[i], replyPort) {
@@ -117,8 +117,9 @@ func (c *directoryComparison) ports(d *Directory) {
 	}
 }
 
-// hostsOf returns the names of a directory's host, as far as the files have them: the host that the directory binds,
-// the host that it advertises, and, if it binds every interface, the host at which the node reaches it.
+// hostsOf returns the names of a directory's host, as far as the files have the names: the host that the directory
+// binds, the advertised host, and, if the directory binds every interface, the host at which the node reaches the
+// directory.
 func (c *directoryComparison) hostsOf(d *Directory) []string {
 	hosts := d.hosts()
 	if d.Host == "" {
@@ -131,9 +132,9 @@ func (c *directoryComparison) hostsOf(d *Directory) []string {
 	return hosts
 }
 
-// heartbeats reports a node that sends heartbeats too rarely for a directory that drops silent workers. The directory
-// tells kvferry's nodes its timeout, and they send heartbeats in time whatever their file says, unless they take the
-// directory for LMCache's own controller.
+// heartbeats reports a node that sends heartbeats too rarely for a directory that drops silent workers. kvferry's
+// nodes receive the timeout from the directory, and send heartbeats in time whatever their file says, unless the file
+// declares the directory as LMCache's own controller.
 func (c *directoryComparison) heartbeats(d *Directory) {
 	s, beat := &c.node.Share, time.Duration(c.node.Machine.Directory.Beat)
 	within := d.Silence / protocol.HeartbeatsWithin
@@ -213,7 +214,7 @@ func comparePair(a, b *Directory) (problems []Problem) {
 	return problems
 }
 
-// A directoryPort is the purpose of one of a directory's ports.
+// A directoryPort is the purpose of a port of a directory.
 type directoryPort string
 
 const (
@@ -255,8 +256,8 @@ func (d *Directory) mayBeAt(host string) bool {
 	return !(protocol.Endpoint{Host: d.Host}).Numeric() || !(protocol.Endpoint{Host: host}).Numeric()
 }
 
-// binds returns the purpose for which the directory binds an endpoint, on a host that has the given names. It returns
-// "" if the directory does not bind the endpoint.
+// binds returns the purpose for which the directory binds an endpoint, on a host that has the given names. The result
+// is "" if the directory does not bind the endpoint.
 func (d *Directory) binds(at protocol.Endpoint, hosts []string) directoryPort {
 	if at.Port == 0 || !slices.Contains(hosts, at.Host) {
 		return ""
@@ -281,7 +282,7 @@ func (d *Directory) hosts() (all []string) {
 	return all
 }
 
-// listensAt renders the addresses of one kind of the directory's ports. A directory that binds every interface is
+// listensAt renders the addresses of the directory's ports of a kind. A directory that binds every interface is
 // rendered with the given host.
 func (d *Directory) listensAt(as directoryPort, host string) string {
 	if d.Host != "" {

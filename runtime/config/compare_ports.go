@@ -12,7 +12,7 @@ func (c *comparison) ranks() {
 	}
 }
 
-// rankKey returns the first key whose list determines the number of ranks.
+// rankKey returns the first key with a list that determines the number of ranks.
 func (c *Config) rankKey() string {
 	switch {
 	case len(c.InitPorts) > 0:
@@ -42,8 +42,8 @@ func ComparePorts(a, b *Config) []Problem {
 	return c.problems
 }
 
-// ports reports ports that both nodes bind on a host that they share, and a port of the proxy that is one of the
-// receiver's. It does not detect one host under two different names.
+// ports reports ports that both nodes bind on a shared host, and a port of the proxy that is also a port of the
+// receiver. Two different names of the same host are not detected.
 func (c *comparison) ports() {
 	c.boundTwice()
 	proxy := c.sender.Proxy

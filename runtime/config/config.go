@@ -25,7 +25,7 @@ func (r Role) Sends() bool { return r&Sender != 0 }
 // Receives reports whether the node is a decode node.
 func (r Role) Receives() bool { return r&Receiver != 0 }
 
-// String returns the role as the key pd_role writes it.
+// String returns the role in the form of the key pd_role.
 func (r Role) String() string {
 	switch r {
 	case Sender:
@@ -51,7 +51,7 @@ const (
 	ChannelNIXL                // libnixl only
 )
 
-// String returns the channel as the key transfer_channel writes it.
+// String returns the channel in the form of the key transfer_channel.
 func (c Channel) String() string {
 	switch c {
 	case ChannelAuto:
@@ -72,15 +72,15 @@ func (c Channel) String() string {
 // A Control selects the transport of control messages.
 type Control uint8
 
-// The control transports. A peer cannot distinguish them.
+// The control transports. A peer cannot tell which transport a node uses.
 const (
 	ControlZMQ    Control = iota // kvferry's own implementation of the ZeroMQ wire protocol
 	ControlLibZMQ                // libzmq, which has fewer limits on what an unknown connection may use
 )
 
-// A Config is the validated configuration of one node. One Config covers all tensor-parallel ranks of the node, with
-// one process for each rank: lists are indexed by rank. Every duration is positive, or zero where the key's
-// documentation gives zero a meaning.
+// A Config is the validated configuration of a node. The Config covers all tensor-parallel ranks of the node, with one
+// process for each rank: lists are indexed by rank. Every duration is positive, or zero where the key's documentation
+// gives zero a meaning.
 type Config struct {
 	Name string // the name of the file, for messages
 
@@ -88,19 +88,19 @@ type Config struct {
 	// Channel is ChannelHCCL if the file has auto and Device is an NPU.
 	Channel Channel
 
-	// PeerHost is the host that a receiver, or a sender in pull mode, binds and advertises. Any other sender uses
-	// PeerHost only to identify itself, and may leave it empty. An IPv6 address has no brackets.
+	// PeerHost is the host that a receiver, or a sender in pull mode, binds and advertises. A sender in push mode uses
+	// PeerHost only to identify itself, and may leave PeerHost empty. An IPv6 address has no brackets.
 	PeerHost string
-	// InitPorts and AllocPorts are the handshake and allocation ports of a receiver, by rank. They have equal length.
-	// A sender in pull mode may have InitPorts, where it accepts lease renewals, and never binds AllocPorts.
+	// InitPorts and AllocPorts are the handshake and allocation ports of a receiver, by rank. Both lists have equal
+	// length. A sender in pull mode may have InitPorts, for lease renewals, and never binds AllocPorts.
 	InitPorts, AllocPorts []uint16
-	// Proxy is the address that a sender notifies when the last batch of a request has ended. It is zero if the
-	// notification is skipped.
+	// Proxy is the address that a sender notifies when the last batch of a request has ended; zero if the notification
+	// is skipped.
 	Proxy protocol.Endpoint
 
 	ChunkTokens uint32 // number of tokens in a full chunk
 	// Layout describes the contents of a page: a full chunk, one layer of a chunk with Layerwise, or a cell with
-	// Register. It is zero if the file leaves the layout to the engine; see SetLayout.
+	// Register. Layout is zero if the file leaves the layout to the engine; see SetLayout.
 	Layout protocol.Layout
 	// BufferBytes is the size of the page pool: pd_buffer_size, rounded up to whole pages once Layout is known. If the
 	// pool is in host memory, pd_cpu_buffer_size overrides pd_buffer_size. Pages (a count) and PageBytes are zero
@@ -109,30 +109,30 @@ type Config struct {
 	Pages                  uint32
 	// StagingPages is the number of pool pages into which fetches read at a receiver with delayed pull: the whole
 	// pages of Pull.StagingBytes or Share.StagingBytes, or else an eighth of the pool, but at least two. A batch of a
-	// fetch uses at most half of them. With Share.NPU, the staging pages are all of NPUPages instead. StagingPages is
-	// zero at every other node, and before Layout is known.
+	// fetch uses at most half of the staging pages. With Share.NPU, the staging pages are all of NPUPages instead.
+	// StagingPages is zero at all nodes without delayed pull, and before Layout is known.
 	StagingPages uint32
-	// ArenaPages is the number of pages behind the pool into which chunks are copied before peers read them, with
-	// Share.Arena: the whole pages of Share.ArenaBytes.
+	// ArenaPages is the number of pages behind the pool into which chunks are copied before peers read the chunks,
+	// with Share.Arena: the whole pages of Share.ArenaBytes.
 	ArenaPages uint32
 	// NPUPages is the number of pages of the second pool of Share.NPU, in the memory of the NPU: Share.NPUBytes,
 	// rounded up to whole pages.
 	NPUPages uint32
-	// Device is the memory that holds the pool, unless Offload overrides it (see PoolDevice), and the NPU that serves
-	// the pool.
+	// Device is the memory that holds the pool, unless Offload applies (see PoolDevice), and the NPU that serves the
+	// pool.
 	Device Device
 	// Offload places the pool of a sender in pull mode in host memory although Device is an NPU. The engine copies the
-	// computed chunks from the NPU into host pages, and peers read them there.
+	// computed chunks from the NPU into host pages, and peers read the chunks from there.
 	Offload          bool
 	maxPrefillTokens uint32
 	poolKey          string // the key that sets the size of the pool
 	allocTimeoutKey  string // the key that sets Machine.AllocTimeout
 
 	// Machine holds the fields of the state machine's configuration that keys of the file set. Package runtime sets
-	// the other fields when it opens the node.
+	// the remaining fields when the node is opened.
 	Machine rank.Config
-	// QueryPorts are the ports where a receiver accepts queries about chunks that may be recalled from it
-	// (Machine.Recalls), by rank. They are empty at a sender.
+	// QueryPorts are the ports where a receiver accepts queries about chunks that may be recalled (Machine.Recalls),
+	// by rank; empty at a sender.
 	QueryPorts []uint16
 	// DrainTimeout bounds the duration of a graceful close.
 	DrainTimeout time.Duration
@@ -145,8 +145,8 @@ type Config struct {
 	Bounds    Bounds
 	Limits    protocol.Limits
 	Control   Control
-	// Poll is how long the node polls for the next event after it has sent a message, before it sleeps. 0: it sleeps
-	// immediately.
+	// Poll limits the time for which the node polls for the next event after sending a message, before the node
+	// sleeps. 0: no polling.
 	Poll    time.Duration
 	Pool    Pool
 	Data    Data
@@ -156,21 +156,21 @@ type Config struct {
 	Gateway Gateway
 	Log     Log
 
-	// Notes are the settings that were accepted although they do not work here as they say, in the order of the file.
-	// All have Code Note.
+	// Notes are the settings that were accepted although this version treats the settings differently than LMCache, in
+	// the order of the file. All have Code Note.
 	Notes []Problem
 }
 
 // Link has the parameters of connections and of name lookups.
 type Link struct {
-	// HandshakeTimeout is the time within which a connection of a peer must complete its handshake. MessageTimeout is
-	// the time within which one message of the connection must arrive.
+	// HandshakeTimeout is the time within which a connection of a peer must complete the handshake. MessageTimeout is
+	// the time within which a message of the connection must arrive.
 	HandshakeTimeout, MessageTimeout time.Duration
-	// NameTimeout bounds one lookup of a host name. NameTTL is how long a result is cached, and NameNegativeTTL is how
-	// long a failed lookup is cached.
+	// NameTimeout bounds a lookup of a host name. NameTTL limits the time for which a result is cached, and
+	// NameNegativeTTL the time for which a failed lookup is cached.
 	NameTimeout, NameTTL, NameNegativeTTL time.Duration
-	// PeerNames allows peers to give the address where they accept messages as a host name. Otherwise, peers must give
-	// a numeric address.
+	// PeerNames allows peers to give a host name as the address where messages are accepted. Otherwise, peers must
+	// give a numeric address.
 	PeerNames bool
 }
 
@@ -178,9 +178,9 @@ type Link struct {
 // When a table is full, the newer entry is refused or waits.
 type Bounds struct {
 	Conns uint32 // connections, including connections without a completed handshake
-	// Guests is the maximum number of inbound connections to this node, and InboundPerAddress the maximum from one
-	// address; 0 derives it from the limit of open files. Strangers is the maximum from one address without a
-	// completed handshake.
+	// Guests is the maximum number of inbound connections to this node, and InboundPerAddress the maximum from a
+	// single address; 0 derives the number from the limit of open files. Strangers is the maximum from a single
+	// address without a completed handshake.
 	Guests, InboundPerAddress, Strangers uint32
 
 	Commands uint32 // engine commands in progress
@@ -206,11 +206,11 @@ type Data struct {
 	TCPStreams uint32
 	// Overcommit allocates the memory of the pools when a page is first touched, instead of when the node opens.
 	Overcommit bool
-	// TCPHost is the host where the TCP plane listens, and which it advertises. It is PeerHost if the file has none.
+	// TCPHost is the host where the TCP plane listens, and the host that is advertised; PeerHost if the file has none.
 	TCPHost string
 	// TCPPorts are the ports of the TCP plane, by rank; empty lets the system choose.
 	TCPPorts []uint16
-	// SHMDir is the directory of the sockets over which shared-memory segments are passed. If it is empty, the driver
+	// SHMDir is the directory of the sockets over which shared-memory segments are passed. If empty, the driver
 	// chooses a directory below the system's run or temporary directory.
 	SHMDir string
 }

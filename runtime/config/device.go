@@ -13,7 +13,7 @@ const (
 	DeviceNPU                   // memory of an Ascend NPU
 )
 
-// String returns the kind as the key pd_buffer_device writes it.
+// String returns the kind in the form of the key pd_buffer_device.
 func (k DeviceKind) String() string {
 	switch k {
 	case DeviceCPU:
@@ -25,15 +25,15 @@ func (k DeviceKind) String() string {
 	}
 }
 
-// A Device is the place of the page pool, with the NPU that serves the pool if there is one.
+// A Device is the place of the page pool, with the NPU, if any, that serves the pool.
 type Device struct {
 	Kind DeviceKind
 	// Index is the number of the NPU as AscendCL counts (ASCEND_RT_VISIBLE_DEVICES renumbers), which is the same for
-	// every rank. If it is negative, each rank has an NPU of its own: see Of. A pool in host memory has no number.
+	// every rank. If Index is negative, each rank uses a different NPU: see Of. A pool in host memory has no number.
 	Index int
 }
 
-// String returns the device as the key pd_buffer_device writes it.
+// String returns the device in the form of the key pd_buffer_device.
 func (d Device) String() string {
 	if d.Kind == DeviceCPU || d.Index < 0 {
 		return d.Kind.String()

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Directory is the validated configuration of one directory. To workers, a directory is LMCache's controller.
+// A Directory is the validated configuration of a directory. To workers, a directory is LMCache's controller.
 type Directory struct {
 	Name string // the name of the file, for messages
 
@@ -27,19 +27,19 @@ type Directory struct {
 	Poll      time.Duration // as in Config
 	Log       Log
 
-	// Notes are the settings that were accepted although they do not work here as they say, in the order of the file.
-	// All have Code Note.
+	// Notes are the settings that were accepted although this version treats the settings differently than LMCache, in
+	// the order of the file. All have Code Note.
 	Notes []Problem
 }
 
-// MonitorPorts are the ports of one set of sockets for workers. Port 0 lets the system choose. The heartbeat port is
+// MonitorPorts are the ports of a set of sockets for workers. Port 0 lets the system choose. The heartbeat port is
 // optional.
 type MonitorPorts struct {
 	Pull, Reply, Heartbeat uint16
 	Beats                  bool // the set has a heartbeat port
 }
 
-// SharedLog is the log in which directories keep the reports that they exchange.
+// SharedLog is the log in which directories keep the exchanged reports.
 type SharedLog struct {
 	At       protocol.Endpoint // address of a Valkey or Redis server; without a host there is no log
 	Stream   string            // key of the stream on the server
@@ -60,7 +60,7 @@ type DirectoryTables struct {
 	BatchHashes                      uint32 // hashes in a batch of a full sync, and operations in a report
 	Syncs                            uint32 // full syncs in progress at the same time
 	SyncPatience                     time.Duration
-	// Fade is how long locations stay valid that were reported before a gap in the operations.
+	// Fade limits the time for which locations stay valid that were reported before a gap in the operations.
 	Fade time.Duration
 }
 

@@ -4,8 +4,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Ranks returns the number of ranks that the port lists serve. It returns 0 for a sender without ports, which serves
-// any number of ranks.
+// Ranks returns the number of ranks that the port lists serve, or 0 for a sender without ports, which serves any
+// number of ranks.
 func (c *Config) Ranks() int {
 	// All lists that are given have equal length.
 	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.QueryPorts), len(c.Data.TCPPorts),
@@ -13,33 +13,33 @@ func (c *Config) Ranks() int {
 		len(c.NIXL.Ports))
 }
 
-// InitEndpoint returns the address at which a rank accepts handshakes. It reports false if the lists have no entry for
-// the rank. Peers receive the address as text.
+// InitEndpoint returns the address at which a rank accepts handshakes, or false if the lists have no entry for the
+// rank. Peers receive the address as text.
 func (c *Config) InitEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.InitPorts, rank)
 }
 
-// AllocEndpoint returns the address at which a rank accepts allocation requests. It reports false if the lists have no
-// entry for the rank.
+// AllocEndpoint returns the address at which a rank accepts allocation requests, or false if the lists have no entry
+// for the rank.
 func (c *Config) AllocEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.AllocPorts, rank)
 }
 
-// DoneEndpoint returns the address at which a sender's rank is notified that an offer has been read. It reports false
-// if the rank accepts no such notification: in push mode, at a receiver, and if the list has no entry for the rank.
-// Receivers get the address as text (sender_done_url). In LMCache-Ascend, the text is also the sender's id.
+// DoneEndpoint returns the address at which a sender's rank is notified that an offer has been read, or false if the
+// rank accepts no notification: in push mode, at a receiver, and if the list has no entry for the rank. Receivers get
+// the address as text (sender_done_url). In LMCache-Ascend, the text is also the sender's id.
 func (c *Config) DoneEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.Pull.DonePorts, rank)
 }
 
-// QueryEndpoint returns the address at which a receiver's rank accepts queries about chunks that may be recalled. It
-// reports false if the rank accepts no such query, or the list has no entry for the rank.
+// QueryEndpoint returns the address at which a receiver's rank accepts queries about chunks that may be recalled, or
+// false if the rank accepts no queries, or the list has no entry for the rank.
 func (c *Config) QueryEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.QueryPorts, rank)
 }
 
-// LookupEndpoint returns the address at which a sharing rank accepts lookups of its chunks. It reports false if the
-// node does not share, or the list has no entry for the rank.
+// LookupEndpoint returns the address at which a sharing rank accepts lookups of chunks, or false if the node does not
+// share, or the list has no entry for the rank.
 func (c *Config) LookupEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.Share.LookupPorts, rank)
 }
@@ -60,7 +60,7 @@ func endpoint(host string, ports []uint16, rank int) (protocol.Endpoint, bool) {
 	return protocol.Endpoint{Host: host, Port: ports[rank]}, true
 }
 
-// A listening is one port that a rank of a node binds.
+// A listening is a port that a rank of a node binds.
 type listening struct {
 	at   protocol.Endpoint
 	rank int
@@ -69,8 +69,8 @@ type listening struct {
 	on   string // the owner of the address: a host, or an NPU
 }
 
-// listens returns all ports that a node binds, in the order of its lists, except for ports that the system chooses. A
-// node does not bind lists that its role or its mode does not use.
+// listens returns all ports that a node binds, in the order of the lists, except for ports that the system chooses. A
+// node does not bind lists that the role or the mode does not use.
 func (c *Config) listens() (all []listening) {
 	add := func(host, key, as string, ports []uint16) {
 		for rank, port := range ports {
@@ -98,7 +98,7 @@ func (c *Config) listens() (all []listening) {
 	return append(all, c.listensOnNPUs()...)
 }
 
-// listensOnNPUs returns the ports on the NPUs whose addresses the file has.
+// listensOnNPUs returns the ports on the NPUs that have an address in the file.
 func (c *Config) listensOnNPUs() (all []listening) {
 	for rank, ip := range c.HCCL.DeviceIPs {
 		l := listening{protocol.Endpoint{Host: ip.String(), Port: DevicePortDefault}, rank, deviceIPKey,

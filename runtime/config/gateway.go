@@ -9,22 +9,22 @@ import (
 type Gateway struct {
 	// Transports names the transport that UCX may use, in the form of UCX_TLS: tcp or ^cma.
 	Transports string
-	// Patience is how long a registration of an engine waits for its request.
+	// Patience limits the time for which a registration of an engine waits for the request.
 	Patience time.Duration
-	// SideTimeout is how long a side channel may take to reply. Engines wait 5 s for a reply.
+	// SideTimeout limits the time that a side channel may take to reply. Engines wait 5 s for a reply.
 	SideTimeout time.Duration
-	// StallTimeout is the longest time during which no batch to an engine may complete. After it, the gateway gives up
-	// the engine's agent.
+	// StallTimeout is the longest time during which no batch to an engine may complete. Then the gateway gives up the
+	// engine's agent.
 	StallTimeout time.Duration
 	// Engines is the maximum number of engines in each direction; each has an agent with 15 open files. Asks is the
 	// maximum number of this gateway's registrations at engines that are in progress, and Waiting the maximum number
 	// of pending registrations of engines at this gateway.
 	Engines, Asks, Waiting uint32
-	// Agents is the maximum number of agents to which one engine may write: the current agent, and agents some of
-	// whose registrations were revoked. Tries is how many times the gateway requests an engine's identity, and sends a
+	// Agents is the maximum number of agents to which an engine may write: the current agent, and agents with revoked
+	// registrations. Tries limits the number of times that the gateway requests an engine's identity, and sends a
 	// registration to the engine.
 	Agents, Tries uint32
-	// Window is the maximum number of registrations that this gateway has at one rank of an engine at the same time.
+	// Window is the maximum number of registrations that this gateway has at a rank of an engine at the same time.
 	Window uint32
 }
 
@@ -57,7 +57,7 @@ var gatewayKeys = []key{
 		def: "256", doc: "registrations that one rank of an engine may have of us at a time"},
 }
 
-// validateGateway adds notes to the keys of a gateway on a node that cannot have one.
+// validateGateway adds notes to the keys of a gateway on a node that cannot have a gateway.
 func (d *draft) validateGateway() {
 	if c := &d.cfg; !c.Register.Enabled || c.Channel != ChannelNIXL {
 		d.forget(gatewayKeys, "gateway.", "there is no gateway without register.engine_id and transfer_channel: nixl")

@@ -5,28 +5,28 @@ import (
 	"strings"
 )
 
-// A key is one row of the table of keys. Parse reads files and sets defaults by this table, and docs/configuration.md
-// is generated from it.
+// A key is a row of the table of keys. Parse reads files and sets defaults by this table, and docs/configuration.md is
+// generated from the table.
 type key struct {
 	name    string   // the key at the top level of the file; for kvferry's own keys, below extra_config.kvferry
 	aliases []string // older names that LMCache still reads
 	kind    kind
-	// def is the default as a user would write it; it is parsed like any other value. It is empty for a key without a
-	// default, and for a key that sets a field of the state machine's configuration, whose default the state machine
-	// defines (see standard).
+	// def is the default as a user would write the value, and is parsed like a value from a file. def is empty for a
+	// key without a default, and for a key that sets a field of the state machine's configuration, because the state
+	// machine defines the default (see standard).
 	def string
-	// follows means that the default depends on other keys, as doc describes.
+	// follows means that the default depends on further keys, as doc describes.
 	follows bool
-	// role names the roles that read the key, and says whether the key is required. Only LMCache's keys have it.
+	// role names the roles that read the key, and says whether the key is required. Only LMCache's keys have a role.
 	role string
 	doc  string // one sentence, Markdown, without a full stop
 	// secret means that messages never show the value.
 	secret bool
-	// idle is the note for a key that is read but has no effect; it is empty for the other keys.
+	// idle is the note for a key that is read but has no effect; empty for keys with an effect.
 	idle string
 }
 
-// standard returns the default as a user would write it in a file, or "" if the key has none.
+// standard returns the default as a user would write the value in a file, or "" if the key has none.
 func (k *key) standard() string {
 	if k.def != "" || k.follows || k.kind.show == nil {
 		return k.def
@@ -39,10 +39,10 @@ var unsaid = newDraft(nil)
 
 const ownPrefix = "extra_config.kvferry."
 
-// ownPath returns the full path of one of kvferry's own keys.
+// ownPath returns the full path of a key of kvferry's own.
 func ownPath(name string) string { return ownPrefix + name }
 
-// A schema is the set of keys of one kind of file.
+// A schema is the set of keys of a kind of file.
 type schema struct {
 	top      []key    // keys at the top level whose values are read
 	own      []key    // kvferry's own keys, below extra_config.kvferry
@@ -71,7 +71,7 @@ func (s *schema) find(name string) *key {
 	return find(s.own, strings.TrimPrefix(name, ownPrefix))
 }
 
-// isGroup reports whether path is a mapping of kvferry's own keys, such as layout.
+// isGroup reports whether path is a mapping of kvferry's own keys, for example layout.
 func (s *schema) isGroup(path string) bool {
 	return slices.ContainsFunc(s.own, func(k key) bool { return strings.HasPrefix(k.name, path+".") })
 }

@@ -23,7 +23,7 @@ const (
 	logKeyKey         = "directory.log_key"
 )
 
-// controllerKeys are LMCache's keys for its controller.
+// controllerKeys are the keys of LMCache's controller.
 var controllerKeys = []key{
 	{name: controllerHostKey, kind: kind{takes: "host, or `0.0.0.0`, `::` or `*` for every interface", read: readBindHost},
 		def: "127.0.0.1",
@@ -189,10 +189,10 @@ const (
 
 const healthAuto = "auto"
 
-// monitorsMost is the maximum number of socket sets of one directory.
+// monitorsMost is the maximum number of socket sets of a directory.
 const monitorsMost = 16
 
-// readMonitors reads the ports of one set of sockets, or of a list of sets. JSON is accepted, as in LMCache.
+// readMonitors reads the ports of a set of sockets, or of a list of sets. JSON is accepted, as in LMCache.
 func readMonitors(d *draft, n *yaml.Node) (Code, string) {
 	const remedy = "write the ports: {pull: 8300, reply: 8400}, with heartbeat: 8500 if workers are to send heartbeats, " +
 		"or a list of such"

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// The roles that read a key, as the documentation names them.
+// The roles that read a key, in the words of the documentation.
 const (
 	byBoth         = "both"
 	bySender       = "sender"

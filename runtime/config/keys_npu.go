@@ -61,7 +61,7 @@ var npuKeys = []key{
 		doc: "peers at a time, each with a communicator and a stream"},
 }
 
-// libraryLenMax bounds the length of a path. It is much longer than any path that an installer chooses.
+// libraryLenMax bounds the length of a path. The bound is much longer than any path that an installer chooses.
 const libraryLenMax = 1024
 
 // The keys of values that each rank needs for itself on an NPU.

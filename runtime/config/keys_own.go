@@ -15,7 +15,7 @@ const connsMost = 1 << 15
 // overcommitKey selects when the memory of the pools is allocated.
 const overcommitKey = "data.overcommit"
 
-// lockKey selects whether the pages are locked in memory, and hugeKey whether they are in huge pages.
+// lockKey selects whether the pages are locked in memory, and hugeKey whether the pool is in huge pages.
 const (
 	lockKey = "pool.lock"
 	hugeKey = "pool.huge_pages"

@@ -86,7 +86,7 @@ var shareKeys = []key{
 		doc: "the page pool of a node that shares and has no `pd_buffer_size`"},
 }
 
-// leastTTL is the shortest lease for peers, because requesters of LMCache-Ascend refuse shorter ones.
+// leastTTL is the shortest lease for peers, because requesters of LMCache-Ascend refuse shorter leases.
 const leastTTL = 16 * time.Second
 
 // extraKeys are LMCache's keys of sharing that are below extra_config.
@@ -156,10 +156,10 @@ var shareOwnKeys = []key{
 		doc: "the most of the pool that peers read at a time, a page as often as it is lent"},
 }
 
-// controllersMost is the maximum number of controllers of one node.
+// controllersMost is the maximum number of controllers of a node.
 const controllersMost = 64
 
-// endpoints returns a kind that reads one host:port, or a list.
+// endpoints returns a kind that reads a host:port, or a list.
 func endpoints(field func(*draft) *[]protocol.Endpoint) kind {
 	return kind{takes: "host:port, or a list", read: func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
@@ -182,8 +182,8 @@ func endpoints(field func(*draft) *[]protocol.Endpoint) kind {
 	}}
 }
 
-// parseEndpoint parses host:port. It returns a remedy if the text is no endpoint, or if its host does not name a single
-// host.
+// parseEndpoint parses host:port. The result is a remedy if the text is no endpoint, or if the host does not name a
+// single host.
 func parseEndpoint(n *yaml.Node) (protocol.Endpoint, Code, string) {
 	s, isScalar := scalar(n)
 	if !isScalar {

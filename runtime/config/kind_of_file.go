@@ -7,12 +7,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// IsDirectory reports whether a file is for a directory rather than for a node, by its keys: more of the keys belong
-// only to a directory than belong only to a node. It reports false for a file without such keys, because a node may get
-// the other keys from environment variables, and for a file that is not YAML.
+// IsDirectory reports whether a file is for a directory rather than for a node, judging by the keys: more of the keys
+// belong only to a directory than belong only to a node. The result is false for a file without keys of either kind,
+// because a node may get all keys from environment variables, and for a file that is not YAML.
 //
-// Example: a file that has only controller_monitor_ports is for a directory. If the file also has pd_role, it is for a
-// node, and Parse refuses the file with the name of the misplaced key.
+// Example: a file that has only controller_monitor_ports is for a directory. If the file also has pd_role, the file is
+// for a node, and Parse refuses the file with the name of the misplaced key.
 func IsDirectory(data []byte) bool {
 	if len(data) > fileBytesMax {
 		return false
@@ -34,7 +34,7 @@ func IsDirectory(data []byte) bool {
 	return directory > node
 }
 
-// eachKey calls visit for each key at the top level of a file, and for each of kvferry's own keys by its path, such as
+// eachKey calls visit for each key at the top level of a file, and for each of kvferry's own keys by path, for example
 // directory.workers.
 func eachKey(m *yaml.Node, prefix string, visit func(top bool, name string)) {
 	for i := 0; i+1 < len(m.Content); i += 2 {

@@ -14,9 +14,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 )
 
-// A kind is the type of a key's value: its name in the documentation, how it is read into a draft, and how the draft's
-// value is written in a file. read returns code 0, or the code of a problem and its remedy. show returns "" for a value
-// that means "not set"; show may be nil.
+// A kind is the type of a key's value: the name in the documentation, how a value is read into a draft, and how the
+// draft's value is written in a file. read returns code 0, or the code of a problem and a remedy. show returns "" for
+// a value that means "not set"; show may be nil.
 type kind struct {
 	takes string
 	read  func(*draft, *yaml.Node) (Code, string)
@@ -55,7 +55,7 @@ func bare(n *yaml.Node) (text, remedy string) {
 	return s, ""
 }
 
-// parsed returns a kind that reads one unquoted scalar with a parser. check returns a remedy if the parsed value is out
+// parsed returns a kind that reads an unquoted scalar with a parser. check returns a remedy if the parsed value is out
 // of bounds.
 func parsed[T any](takes string, parse func(string) (T, error), check func(T) string, set func(*draft, T)) kind {
 	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
@@ -160,15 +160,15 @@ func within[T uint32 | uint64 | time.Duration](low, high T, remedy string) func(
 	}
 }
 
-// A choice is one word that a key accepts, with its meaning.
+// A choice is a word that a key accepts, with the meaning.
 type choice[T any] struct {
 	word string
 	is   T
 }
 
-// oneOf returns a kind that reads one of several words. For a word that LMCache knows and this build does not support,
-// elsewhere returns the reason. Depending on code, such a word is refused, or is accepted with a note and leaves the
-// field at its zero value. elsewhere may be nil.
+// oneOf returns a kind that reads a word from a list. For a word that LMCache knows and this build does not support,
+// elsewhere returns the reason. Depending on code, the word is refused, or is accepted with a note and leaves the
+// field at zero. elsewhere may be nil.
 func oneOf[T any](field func(*draft) *T, choices []choice[T], code Code, elsewhere func(word string) string) kind {
 	words := make([]string, len(choices))
 	for i, c := range choices {
@@ -207,7 +207,7 @@ func orList(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// label returns a kind that reads a name which other programs only compare and do not resolve.
+// label returns a kind that reads a name that programs only compare and do not resolve.
 func label(lenMax int, field func(*draft) *string) kind {
 	takes := fmt.Sprintf("name, up to %d bytes", lenMax)
 	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
@@ -226,8 +226,8 @@ func label(lenMax int, field func(*draft) *string) kind {
 	}}
 }
 
-// trafficClass returns a kind that reads the RoCE traffic class. RoCE writes it into the upper six of the eight bits of
-// a field in the IP header.
+// trafficClass returns a kind that reads the RoCE traffic class. RoCE writes the class into the upper six of the eight
+// bits of a field in the IP header.
 func trafficClass(field func(*draft) *uint32) kind {
 	const low, high, step = 0, 252, 4
 	const takes = "multiple of 4, 0 to 252"
@@ -253,7 +253,7 @@ func path(lenMax int, field func(*draft) *string) kind {
 	}}
 }
 
-// host returns a kind that reads a host name or an address to which other nodes can connect.
+// host returns a kind that reads a host name or an address to which peers can connect.
 func host(field func(*draft) *string) kind {
 	return kind{takes: "host", read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
@@ -274,8 +274,8 @@ const hostLenMax = 253
 
 const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
 
-// Host returns a host as peers name it: an IPv6 address without the brackets that it has in a URL. The error says what
-// to write if the text is not a host, or does not name a single host, such as 0.0.0.0.
+// Host returns a host in the form that peers use: an IPv6 address without the brackets of a URL. The error says what
+// to write if the text is not a host, or does not name a single host, like 0.0.0.0.
 func Host(text string) (string, error) {
 	name, remedy := reachableHost(text)
 	if remedy != "" {
@@ -292,8 +292,8 @@ func unbracketed(s string) string {
 	return s
 }
 
-// reachableHost returns s without IPv6 brackets, or a remedy. The host that the node binds is also the host that it
-// advertises, so the host must identify this machine to other machines.
+// reachableHost returns s without IPv6 brackets, or a remedy. The host that the node binds is also the advertised
+// host, so the host must identify this machine to remote machines.
 func reachableHost(s string) (name, remedy string) {
 	if _, rest, hasScheme := strings.Cut(s, "://"); hasScheme {
 		remedy := "leave out the scheme, peers prepend tcp:// themselves"

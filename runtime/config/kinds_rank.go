@@ -11,8 +11,8 @@ import (
 // ranksMax bounds the length of lists by rank. No node has more accelerators.
 const ranksMax = 1024
 
-// byRank returns a reader of a list with one value for each rank; a single value is a list of one. It also accepts
-// 7300,7301, as LMCache does, which is one text in YAML.
+// byRank returns a reader of a list with a value for each rank; a single value is a list of length 1. Like LMCache,
+// the reader also accepts 7300,7301, which is a text in YAML.
 func byRank[T any](plural, example string, parse func(*yaml.Node) (T, Code, string), set func(*draft, []T)) func(*draft,
 	*yaml.Node) (Code, string) {
 	return func(d *draft, n *yaml.Node) (Code, string) {

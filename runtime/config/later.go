@@ -4,9 +4,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The kinds of this file are for features that this version does not have. Their keys are accepted at the off value, so
-// that a complete LMCache file needs no edits, and refused at any other value, because a user would discover a setting
-// without effect only in production.
+// The kinds of this file are for features that this version does not have. Their keys are accepted at the off value,
+// so that a complete LMCache file needs no edits, and refused at all further values, because a user would discover a
+// setting without effect only in production.
 
 const refusal = "not supported by this version: "
 
@@ -53,8 +53,8 @@ var laterKeys = []key{
 		doc: "the transfer of LMCache before 0.3, on one port"},
 }
 
-// ignoredKeys are LMCache's keys for parts of LMCache that do not concern this transfer: local tiers, lookups, its
-// controller and its HTTP server. Their values are not checked.
+// ignoredKeys are LMCache's keys for parts of LMCache that do not concern this transfer: local tiers, lookups, the
+// controller and the HTTP server. Their values are not checked.
 var ignoredKeys = []string{
 	"app_id", "audit_actual_remote_url", "blend_check_layers", "blend_min_tokens", "blend_recompute_ratios",
 	"blend_special_str", "blend_thresholds", "blocking_timeout_secs", "cache_policy",
@@ -79,7 +79,7 @@ var ignoredKeys = []string{
 	"script_allowed_imports", "storage_plugins", "use_gds", "use_gpu_connector_v3",
 }
 
-// strayKeys are further ignored keys, from other releases of LMCache and from LMCache-Ascend.
+// strayKeys are further ignored keys, from earlier and later releases of LMCache and from LMCache-Ascend.
 var strayKeys = []string{
 	"ascend_bundle_multi_spec", "ascend_flatten_multi_spec", "ascend_skip_state_groups", "config_file",
 	"cost_aware_ewma_alpha", "cost_aware_half_life_seconds", "cufile_buffer_size",
@@ -88,7 +88,7 @@ var strayKeys = []string{
 	"store_async_max_queue_size", "weka_path",
 }
 
-// ignoredExtra are LMCache's keys below extra_config that have no effect here, as its release reads them.
+// ignoredExtra are LMCache's keys below extra_config that have no effect here, as the release of LMCache reads them.
 var ignoredExtra = []string{
 	"audit_actual_remote_url", "audit_backend_enabled", "audit_calc_checksum", "audit_exclude_cmds",
 	"audit_verify_checksum", "aws_access_key_id", "aws_secret_access_key", "azure_account_key", "azure_account_url",
@@ -118,6 +118,6 @@ var ignoredExtra = []string{
 	"worker_socket_recv_timeout_ms", "worker_socket_send_timeout_ms",
 }
 
-// pluginGroups are the prefixes of the keys of plug-ins below extra_config. Each plug-in defines the remainder of its
-// keys.
+// pluginGroups are the prefixes of the keys of plug-ins below extra_config. Each plug-in defines the remainder of the
+// key.
 var pluginGroups = []string{"storage_plugin.", "remote_storage_plugin.", "runtime_plugin."}

@@ -10,13 +10,13 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Layerwise has the parameters of layerwise push (use_layerwise), which pushes each layer of a chunk in a page of its
-// own. It has the parameters of a sender that are outside of the state machine's configuration. Without Enabled, the
-// other fields have no effect.
+// Layerwise has the parameters of layerwise push (use_layerwise), which pushes each layer of a chunk in a separate
+// page. Layerwise contains the parameters of a sender that are outside of the state machine's configuration. Without
+// Enabled, the remaining fields have no effect.
 type Layerwise struct {
 	Enabled bool
 	// LinkBytes is the throughput of the link to a receiver in bytes per second, and BatchTime is the fixed time of a
-	// batch. The sender uses both to decide which requests it sends as a whole. Zero means unknown.
+	// batch. The sender uses both to decide which requests are sent as a whole. Zero means unknown.
 	LinkBytes uint64
 	BatchTime time.Duration
 }
@@ -100,7 +100,7 @@ func (d *draft) validateLayerwise() {
 	}
 }
 
-// noteLayerwise adds notes about keys that only the other role uses.
+// noteLayerwise adds notes about keys that only the opposite role uses.
 func (d *draft) noteLayerwise() {
 	role := d.cfg.Role
 	for _, name := range []string{
@@ -117,7 +117,7 @@ func (d *draft) noteLayerwise() {
 	}
 }
 
-// oneLayer returns the layout of one layer of a chunk, and the number of layers of the chunk.
+// oneLayer returns the layout of a layer of a chunk, and the number of layers of the chunk.
 func (c *Config) oneLayer(l protocol.Layout) (protocol.Layout, uint32, Problem, bool) {
 	one, layers, ok := l.OneLayer()
 	if !ok {
@@ -132,7 +132,7 @@ func (c *Config) oneLayer(l protocol.Layout) (protocol.Layout, uint32, Problem, 
 	return one, layers, Problem{}, true
 }
 
-// layersFit reports whether all layers of a chunk fit into the pool, and into the share of the pool that one peer may
+// layersFit reports whether all layers of a chunk fit into the pool, and into the share of the pool that a peer may
 // use.
 func (c *Config) layersFit() (p Problem, fits bool) {
 	p = Problem{Code: Conflict, Field: c.poolKey, Value: fmt.Sprint(c.BufferBytes)}

@@ -50,8 +50,8 @@ func (d *draft) unknownOwn(file, path string, at *yaml.Node) {
 		Remedy: remedy})
 }
 
-// inGroup returns the key in the group of path that was probably meant. Example: layout.layers means layout.num_layers,
-// although another group has a key whose last part is layers. Keys outside of groups do not form a group.
+// inGroup returns the key in the group of path that was probably meant. Example: layout.layers means
+// layout.num_layers, although another group has a key that ends in layers. Keys outside of groups do not form a group.
 func (d *draft) inGroup(path string, known []string) string {
 	at := strings.LastIndexByte(path, '.') + 1
 	if at == 0 {
@@ -69,8 +69,8 @@ func (d *draft) inGroup(path string, known []string) string {
 	return ""
 }
 
-// meant returns the key that was probably meant by name: the nearest of the known keys, regardless of case, or the only
-// one of names that ends in an underscore and the given name, as pd_role ends in role.
+// meant returns the key that was probably meant by name: the nearest of the known keys, regardless of case, or the
+// only element of names that ends in an underscore and the given name, as pd_role ends in role.
 func meant(name string, known, names []string) string {
 	name = strings.ToLower(name)
 	if near := nearest(name, known); near != "" {

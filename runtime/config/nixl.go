@@ -14,13 +14,12 @@ import (
 // NIXL has the parameters of the data plane over libnixl. Without transfer_channel nixl, the fields have no effect and
 // the list by rank is empty.
 type NIXL struct {
-	// Library is the path of libnixl_capi.so; if it is empty, the driver searches for it.
+	// Library is the path of libnixl_capi.so; if empty, the driver searches for the library.
 	Library string
-	// Transports names the transport that UCX may use, in the form of UCX_TLS, without a comma. If it is empty, UCX
-	// chooses.
+	// Transports names the transport that UCX may use, in the form of UCX_TLS, without a comma. If empty, UCX chooses.
 	Transports string
-	// Host is the host where the plane's own channel listens, and which it advertises. It is PeerHost if the file has
-	// none.
+	// Host is the host where the plane's own channel listens, and the host that is advertised; PeerHost if the file
+	// has none.
 	Host string
 	// TrustedNetwork means that every host and user that can reach this host may read and write the memory of the
 	// process.
@@ -30,18 +29,19 @@ type NIXL struct {
 
 	// TransferTimeout is the longest time during which no batch of a link may complete.
 	TransferTimeout time.Duration
-	// CancelGrace is how long the plane waits for a batch of a cancelled transfer before it gives up the link's
-	// agents.
+	// CancelGrace limits the time for which the plane waits for a batch of a cancelled transfer before giving up the
+	// link's agents.
 	CancelGrace time.Duration
 	// PrepareTimeout bounds the time until the first byte between two agents arrives.
 	PrepareTimeout time.Duration
-	// RebuildTries is how many times in a row the agents of a link may fail to connect before the link is lost.
+	// RebuildTries limits the number of times in a row that the agents of a link may fail to connect before the link
+	// is lost.
 	RebuildTries uint32
-	// Window is the maximum number of batches of one link in flight. A batch has at most Descriptors pages or runs of
-	// pages, and at most BatchBytes bytes if it has more than one.
+	// Window is the maximum number of batches of a link in flight. A batch has at most Descriptors pages or runs of
+	// pages, and at most BatchBytes bytes if there is more than one page.
 	Window, Descriptors uint32
 	BatchBytes          uint64
-	// Links is the maximum number of peers of a node in each direction; it is at most Bounds.Peers.
+	// Links is the maximum number of peers of a node in each direction, at most Bounds.Peers.
 	Links uint32
 }
 
@@ -93,7 +93,7 @@ var (
 	nixlLinksKey = ownPath("nixl.links")
 )
 
-// transports returns a kind that reads one UCX transport name, or ^ and one name. A comma is not allowed, because the
+// transports returns a kind that reads a UCX transport name, or ^ and a name. A comma is not allowed, because the
 // engine's configuration, in which libnixl takes the value, is a list with commas.
 func transports(field func(*draft) *string) kind {
 	const takes = "one name, or ^ and one"
@@ -145,7 +145,7 @@ func isLoopback(host string) bool {
 func (c *Config) Leased() bool { return c.NeedsNPU() || c.Channel == ChannelNIXL }
 
 // NIXLEndpoint returns the address at which the channel of a rank's plane over libnixl listens. Port 0 lets the system
-// choose. It reports false if there is a list of ports that has no entry for the rank.
+// choose. The result is false if there is a list of ports that has no entry for the rank.
 func (c *Config) NIXLEndpoint(rank int) (protocol.Endpoint, bool) {
 	if len(c.NIXL.Ports) == 0 {
 		return protocol.Endpoint{Host: c.NIXL.Host}, rank >= 0

@@ -4,15 +4,15 @@ import (
 	"strings"
 )
 
-// note adds a note to a key that was given, was accepted, and does not work here as it says. It adds none if the value
-// equals the key's default, because a user who writes the default expects no effect.
+// note adds a note to a key that was given, was accepted, and has a different effect here than in LMCache. A value
+// that equals the key's default gets no note, because writing the default is not expected to have an effect.
 func (d *draft) note(name, remark string) {
 	if s, given := d.found[name]; given && !d.hasProblem(s) && !d.isDefault(name, s) {
 		d.noteAt(s, remark)
 	}
 }
 
-// isDefault reports whether a setting equals the default of its key, as a number or as text regardless of case.
+// isDefault reports whether a setting equals the default of the key, as a number or as text regardless of case.
 func (d *draft) isDefault(name string, s setting) bool {
 	k := d.find(name)
 	given, isScalar := scalar(s.node)

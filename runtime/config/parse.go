@@ -24,15 +24,14 @@ const (
 	arguments   = "arguments"
 )
 
-// A draft is a Config that is being read. It also holds the values of keys that only have a meaning together with other
-// keys.
+// A draft is a Config that is being read, with the values of keys that only have a meaning in combination.
 type draft struct {
 	*schema
 	cfg       Config
 	found     map[string]setting // by the key's name in the table
 	arguments []Argument
 	overrides []override
-	// problems are collected until the end, so that one run reports all of them.
+	// problems are collected until the end, so that a single run reports all problems.
 	problems []Problem
 
 	enablePD, skipProxy            bool
@@ -58,13 +57,13 @@ type draft struct {
 	healthCheck   healthCheck
 	workerTimeout uint32 // seconds
 	lookupHashes  uint32
-	// Values that are checked and have no other effect.
+	// Values that are checked and have no further effect.
 	word       string
 	unused     time.Duration
 	unusedPort uint16
 }
 
-// A setting is the value of a key and its place in a file or in the environment.
+// A setting is the value of a key and the place of the value in a file or in the environment.
 type setting struct {
 	field  string // the name that the user wrote, such as an alias or an environment variable
 	file   string
@@ -72,8 +71,8 @@ type setting struct {
 	secret bool
 }
 
-// newDraft returns the draft of an empty file. It has the default configuration of the state machine (rank.Default).
-// The defaults of other keys are in the table of keys.
+// newDraft returns the draft of an empty file. The draft has the default configuration of the state machine
+// (rank.Default). The remaining defaults are in the table of keys.
 func newDraft(s *schema) *draft {
 	return &draft{schema: s, found: map[string]setting{}, cfg: Config{Machine: rank.Default(),
 		HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}}
@@ -96,12 +95,12 @@ func (s setting) problem(code Code, remedy string) Problem {
 	return p
 }
 
-// Parse reads the configuration of one node. name is the name of data in messages. env looks up an environment variable
+// Parse reads the configuration of a node. name is the name of data in messages. env looks up an environment variable
 // and may be nil. The variable LMCACHE_ plus a key or an alias in upper case overrides that key of the file, and
-// LMCACHE_EXTRA_CONFIG, in JSON, overrides the keys below extra_config that it names.
+// LMCACHE_EXTRA_CONFIG, in JSON, overrides keys below extra_config.
 //
-// Notes of the Config name the settings that were accepted but do not work here as they say. The error is an *Error
-// with all problems.
+// Notes of the Config name the settings that were accepted but have a different effect here than in LMCache. The error
+// is an *Error with all problems.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
 	if IsDirectory(data) {
 		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name,
@@ -156,7 +155,7 @@ func (d *draft) readFile(name string, data []byte) {
 	}
 }
 
-// load returns the one mapping of a file, or nil for a file that contains only comments.
+// load returns the mapping that a file consists of, or nil for a file that contains only comments.
 func load(file string, data []byte) (*yaml.Node, *Problem) {
 	var doc yaml.Node
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -200,7 +199,7 @@ func (d *draft) walkTop(file string, m *yaml.Node) {
 	})
 }
 
-// walkExtra reads kvferry's mapping in extra_config. The other keys of extra_config belong to other programs.
+// walkExtra reads kvferry's mapping in extra_config. The remaining keys of extra_config belong to further programs.
 func (d *draft) walkExtra(extra setting) {
 	if isNull(extra.node) {
 		return
@@ -227,7 +226,7 @@ func (d *draft) walkExtra(extra setting) {
 }
 
 // strayExtra returns the note for a key below extra_config that neither kvferry nor LMCache reads, or "" if the key
-// needs no note. Such a key is not a problem, because programs around LMCache keep their own keys there.
+// needs no note. An unread key is not a problem, because programs around LMCache keep their own keys there.
 func strayExtra(name string) string {
 	if slices.Contains(ignoredExtra, name) || slices.ContainsFunc(pluginGroups, func(group string) bool {
 		return strings.HasPrefix(name, group)
@@ -241,8 +240,8 @@ func strayExtra(name string) string {
 	return remark
 }
 
-// misplaced returns the remedy for an unknown key below extra_config that was probably meant for kvferry, because its
-// name is close to one of kvferry's keys or because it contains some of them. It returns "" for any other key, which
+// misplaced returns the remedy for an unknown key below extra_config that was probably meant for kvferry, because the
+// name is close to a key of kvferry or because the value contains keys of kvferry. The result is "" for a key that
 // belongs to another program.
 func (d *draft) misplaced(name string, value *yaml.Node) string {
 	ours := []string{"kvferry"}
@@ -308,8 +307,8 @@ func (d *draft) eachPair(file, path string, m *yaml.Node, visit func(name string
 	}
 }
 
-// put records the value of a key. The environment overrides the file. Within the file, or within the environment, a key
-// may have only one value, under any of its names.
+// put records the value of a key. The environment overrides the file. Within the file, or within the environment, a
+// key may have only one value, under whichever name.
 func (d *draft) put(name string, s setting) {
 	if isNull(s.node) {
 		return // A null value means that the key is not given, as None does in LMCache.
@@ -331,7 +330,7 @@ type override struct {
 	old  setting
 }
 
-// notesOfOverrides returns a note for each overridden value of the file, with the value that replaces it.
+// notesOfOverrides returns a note for each overridden value of the file, with the value that replaced the file's.
 func (d *draft) notesOfOverrides() (notes []Problem) {
 	for _, o := range d.overrides {
 		was := o.old.problem(Note, "")
@@ -396,7 +395,7 @@ func eraseLines(n *yaml.Node) {
 }
 
 // apply reads the values of keys into the draft, from the file or else from the default. Defaults are parsed in the
-// same way as values that users write, so that the documented default is the real one.
+// same way as values that users write, so that the documented default is the real default.
 func (d *draft) apply(keys []key, path string) {
 	for _, k := range keys {
 		if s, given := d.found[path+k.name]; given {
@@ -436,7 +435,7 @@ func text(n *yaml.Node) string {
 	return shorten("[" + strings.Join(items, ", ") + "]")
 }
 
-// find returns the row of a key by its name or by an alias.
+// find returns the row of a key by name or by alias.
 func find(keys []key, name string) *key {
 	for i := range keys {
 		if keys[i].name == name {

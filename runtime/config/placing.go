@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// This file reads the two keys that name accelerators: the place of the pages, and the channel that moves them.
+// This file reads the two keys that name accelerators: the place of the pages, and the channel that moves the bytes.
 
 const devices = "cpu, npu, npu with a number as in npu:0, or cuda"
 
@@ -34,7 +34,7 @@ func readDevice(d *draft, n *yaml.Node) (Code, string) {
 	return Range, "use " + devices
 }
 
-// readLegacyDevice reads nixl_buffer_device. It sets the place of the pool only in files that are older than
+// readLegacyDevice reads nixl_buffer_device. The key sets the place of the pool only in files that are older than
 // pd_buffer_device. If both keys are given, nixl_buffer_device belongs to LMCache's storage.
 func readLegacyDevice(d *draft, n *yaml.Node) (Code, string) {
 	if d.given(deviceKey) {
@@ -56,7 +56,8 @@ var channelWords = oneOf(func(d *draft) *Channel { return &d.cfg.Channel },
 		{"nixl", ChannelNIXL}}, Note,
 	channelElsewhere)
 
-// readChannel reads the channel. It also accepts the other words that LMCache-Ascend has for the links between NPUs.
+// readChannel reads the channel. The additional words that LMCache-Ascend has for the links between NPUs are accepted
+// as well.
 func readChannel(d *draft, n *yaml.Node) (Code, string) {
 	if s, isScalar := scalar(n); isScalar && (s == "hixl" || s == "hcomm_onesided") {
 		d.cfg.Channel = ChannelHCCL
@@ -65,8 +66,8 @@ func readChannel(d *draft, n *yaml.Node) (Code, string) {
 	return channelWords.read(d, n)
 }
 
-// channelElsewhere explains the effect of a channel that LMCache has and this build does not have. Files with such a
-// channel are accepted, because the handshake and not this key determines the plane that carries the bytes.
+// channelElsewhere explains the effect of a channel that LMCache has and this build does not have. The file is
+// accepted all the same, because the handshake and not this key determines the plane that carries the bytes.
 func channelElsewhere(word string) string {
 	const instead = "; bytes go as with auto: over shared memory where both nodes are on one host, else over TCP, and " +
 		"between NPUs over hccl"

@@ -10,7 +10,7 @@ import (
 const pagesMax = 1<<31 - 1
 
 // Standalone returns the problems that prevent `kvferry node` from running the file. That command has no engine to
-// supply the layout. It returns nil if there are none.
+// supply the layout. The result is nil if there are no problems.
 func (c *Config) Standalone() []Problem {
 	if c.Pages > 0 {
 		return nil
@@ -21,7 +21,7 @@ func (c *Config) Standalone() []Problem {
 }
 
 // SetLayout sets the layout of a full chunk of all layers, if the file left the layout to the engine, and computes the
-// sizes of the pools. Sizes are rounded up to whole pages, as in LMCache-Ascend. The error is an *Error with one
+// sizes of the pools. Sizes are rounded up to whole pages, as in LMCache-Ascend. The error is an *Error with a single
 // problem.
 func (c *Config) SetLayout(l protocol.Layout) error {
 	if p, ok := c.layOut(l); !ok {
@@ -32,12 +32,12 @@ func (c *Config) SetLayout(l protocol.Layout) error {
 }
 
 // HighWater returns the maximum number of pages that a sender in pull mode offers at the same time: the pages of the
-// pool, minus pd_pull_backpressure_reserve_pct of them, rounded down. It returns 0 before Layout is known.
+// pool, minus the share of pd_pull_backpressure_reserve_pct, rounded down; 0 before Layout is known.
 func (c *Config) HighWater() uint32 {
 	return c.Machine.HighWater(c.Pages)
 }
 
-// PoolKey returns the key that sets the size of the pool: pd_buffer_size, or a key that overrides it.
+// PoolKey returns the key that sets the size of the pool: pd_buffer_size, or a key that takes precedence.
 func (c *Config) PoolKey() string { return c.poolKey }
 
 // PoolDevice returns the memory that holds the pool: Device, or the host's memory with Offload, although Device is an
@@ -120,8 +120,8 @@ var (
 	useNPUKey   = "p2p_use_npu"
 )
 
-// staging returns the number of pool pages into which fetches read. It rounds down, because the configured size is an
-// upper bound. It reports false with a problem if the size does not fit the pool.
+// staging returns the number of pool pages into which fetches read. The number is rounded down, because the configured
+// size is an upper bound. fits is false, with a problem, if the size does not fit the pool.
 func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	const share = 8
 	key, bytes := stagingKey, c.Pull.StagingBytes
@@ -150,8 +150,8 @@ func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	return uint32(n), Problem{}, true
 }
 
-// arena returns the number of pages behind the pool. It rounds down, as LMCache-Ascend does. It reports false with a
-// problem if the size is less than one page or too large.
+// arena returns the number of pages behind the pool. The number is rounded down, as in LMCache-Ascend. fits is false,
+// with a problem, if the size is less than a page or too large.
 func (c *Config) arena() (pages uint32, p Problem, fits bool) {
 	if !c.Share.Arena {
 		return 0, Problem{}, true
@@ -170,8 +170,8 @@ func (c *Config) arena() (pages uint32, p Problem, fits bool) {
 	return uint32(n), Problem{}, true
 }
 
-// second returns the number of pages of the pool in the NPU's memory. It rounds up, as LMCache-Ascend does. It reports
-// false with a problem if the size is too large.
+// second returns the number of pages of the pool in the NPU's memory. The number is rounded up, as in LMCache-Ascend.
+// fits is false, with a problem, if the size is too large.
 func (c *Config) second() (pages uint32, p Problem, fits bool) {
 	if !c.Share.NPU {
 		return 0, Problem{}, true

@@ -41,19 +41,19 @@ func (c Code) String() string {
 // MarshalText returns the word for the code, so that JSON output has the word instead of the number.
 func (c Code) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// A Problem is one error or note about a configuration, with its place and its remedy.
+// A Problem is an error or note about a configuration, with the place and a remedy.
 type Problem struct {
 	Code Code `json:"code"`
 	// File is the name given to Parse, or "environment".
 	File string `json:"file"`
-	// Line and Column start at 1. They are 0 if the problem has no place in a file: for a value from the environment,
+	// Line and Column start at 1. Both are 0 if the problem has no place in a file: for a value from the environment,
 	// and for a missing key.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
-	// Field is the key with its path, such as pd_role or extra_config.kvferry.lease, or the name of the environment
-	// variable. It is empty if the problem concerns the file as a whole.
+	// Field is the full path of the key, for example pd_role or extra_config.kvferry.lease, or the name of the
+	// environment variable. Field is empty if the problem concerns the file as a whole.
 	Field string `json:"field,omitempty"`
-	// Value is the value as written in the file, shortened. It is empty if there is no value.
+	// Value is the value as written in the file, shortened. Value is empty if there is no value.
 	Value string `json:"value,omitempty"`
 	// Remedy says what to write instead.
 	Remedy string `json:"remedy"`
@@ -90,7 +90,7 @@ type Error struct {
 	Notes []Problem
 }
 
-// Error renders each problem and each note on a line of its own.
+// Error renders each problem and each note on a separate line.
 func (e *Error) Error() string {
 	lines := make([]string, 0, len(e.Problems)+len(e.Notes))
 	for _, p := range slices.Concat(e.Problems, e.Notes) {
@@ -115,7 +115,8 @@ func sortProblems(problems []Problem) {
 // valueLenMax is the longest value that a message shows, so that a very long value does not fill the screen.
 const valueLenMax = 64
 
-// shorten returns a value as messages show it: at most valueLenMax long, and without a password in front of a host.
+// shorten returns a value in the form for messages: at most valueLenMax long, and without a password in front of a
+// host.
 func shorten(s string) string {
 	s = withoutUser(s)
 	if len(s) <= valueLenMax {
@@ -124,7 +125,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:valueLenMax], "") + "..."
 }
 
-// withoutUser returns a text without the user name and password that precede a host in it, as in a URL.
+// withoutUser returns a text without the user name and password that precede a host, as in a URL.
 func withoutUser(s string) string {
 	at := strings.LastIndexByte(s, '@')
 	if at < 0 {

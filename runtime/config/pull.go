@@ -7,16 +7,16 @@ import (
 )
 
 // Pull has the parameters of pull mode, in which the receiver reads the chunks that the sender offers. Both ends must
-// agree on the mode. Without Enabled, the other fields have no effect.
+// agree on the mode. Without Enabled, the remaining fields have no effect.
 type Pull struct {
 	Enabled bool
-	// Delay makes a receiver read a chunk only when the engine fetches it. It has no effect at a sender.
+	// Delay makes a receiver read a chunk only when the engine fetches the chunk. Delay has no effect at a sender.
 	Delay bool
-	// StagingBytes is the size of the part of a receiver's pool into which fetches read. If it is zero, the size is
-	// derived from the pool; see Config.StagingPages.
+	// StagingBytes is the size of the part of a receiver's pool into which fetches read. If zero, the size is derived
+	// from the pool; see Config.StagingPages.
 	StagingBytes uint64
-	// DonePorts are the ports where a sender is notified that an offer has been read, by rank. They are empty in push
-	// mode and at a receiver.
+	// DonePorts are the ports where a sender is notified that an offer has been read, by rank; empty in push mode and
+	// at a receiver.
 	DonePorts []uint16
 	// doneFromAlloc means that DonePorts were derived from AllocPorts.
 	doneFromAlloc bool
@@ -34,8 +34,8 @@ func (p Pull) String() string {
 	}
 }
 
-// donePortOffset is added to the allocation port if pd_pull_done_port is missing. LMCache-Ascend documents this offset,
-// but raises an error instead of adding it.
+// donePortOffset is added to the allocation port if pd_pull_done_port is missing. LMCache-Ascend documents this
+// offset, but raises an error instead.
 const donePortOffset = 100
 
 // validatePull checks the keys of pull mode together, and derives the values that are missing.

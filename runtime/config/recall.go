@@ -61,7 +61,7 @@ func (d *draft) validateRecall() {
 	}
 }
 
-// recalls checks that the receiver accepts recalls if the sender makes them.
+// recalls checks that the receiver accepts recalls if the sender recalls.
 func (c *comparison) recalls() {
 	if c.sender.Machine.Recalls && !c.receiver.Machine.Recalls {
 		c.add(bidirectionalKey, c.b.Machine.Recalls,

@@ -9,8 +9,8 @@ import (
 // columns is the maximum line length of the generated documentation.
 const columns = 118
 
-// Reference returns the lists of all keys as Markdown: the part of docs/configuration.md between its marks. It is
-// generated from the tables that Parse uses, so that the documentation matches the program.
+// Reference returns the lists of all keys as Markdown: the part of docs/configuration.md between the marks. The lists
+// come from the tables that Parse uses, so that the documentation matches the program.
 func Reference() string {
 	var b strings.Builder
 	section := func(title string, keys []key) {
@@ -45,8 +45,8 @@ func Reference() string {
 	return b.String()
 }
 
-// row returns the entry of a key in the reference: its default, or "none" or "required", the roles that read it, and
-// the values that it accepts.
+// row returns the entry of a key in the reference: the default, or "none" or "required", the roles that read the key,
+// and the accepted values.
 func (k key) row() string {
 	def, of := "none", []string{}
 	role, required := strings.CutSuffix(k.role, ", required")

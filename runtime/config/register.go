@@ -13,18 +13,19 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Register has the parameters of a node on which an engine's blocks are registered, so that a producer pushes into them
-// (register.engine_id). The pool is then the engine's own memory. A page is a cell: one kernel block of one layer, with
-// some of the heads. All pages are claimed by number. Without Enabled, the other fields have no effect.
+// Register has the parameters of a node on which an engine's blocks are registered, so that a producer pushes into the
+// blocks (register.engine_id). The pool is then the engine's own memory. A page is a cell: a kernel block of a layer,
+// with some of the heads. All pages are claimed by number. Without Enabled, the remaining fields have no effect.
 type Register struct {
 	Enabled bool
-	// Ranks and Stages are the numbers of tensor-parallel ranks and pipeline stages of the engine, including the ranks
-	// of other files. Rank is the rank of the first entry of the file's lists. Stage is the stage of this node.
+	// Ranks and Stages are the numbers of tensor-parallel ranks and pipeline stages of the engine, including ranks
+	// that are configured in separate files. Rank is the rank of the first entry of the file's lists. Stage is the
+	// stage of this node.
 	Ranks, Rank, Stages, Stage uint32
 	Heads, CellHeads           uint32 // KV heads of the model, and of a page; 0 with MLA
 	Blocks, PerLogical         uint32 // kernel blocks of a layer, and of a logical block
 	BlockTokens                uint32 // tokens of a kernel block; equal to Config.ChunkTokens
-	// Layers are the layers of one rank, in the order of its regions. They are known once Config.Layout is known.
+	// Layers are the layers of a rank, in the order of the regions, and are known once Config.Layout is known.
 	Layers []geometry.Layer
 
 	numbers, groups []uint32 // as written in the file
@@ -106,7 +107,7 @@ var registerKeys = []key{
 		doc: "registrations with one peer at a time; others wait in order"},
 }
 
-// numbers returns a kind that reads a list of numbers. A single number is a list of one.
+// numbers returns a kind that reads a list of numbers. A single number is a list of length 1.
 func numbers(plural string, many int, most uint32, field func(*draft) *[]uint32) kind {
 	return kind{takes: "list of numbers", read: func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
@@ -131,8 +132,9 @@ func numbers(plural string, many int, most uint32, field func(*draft) *[]uint32)
 	}}
 }
 
-// beginRegister resets the keys of registered blocks, with notes, if register.engine_id is not given. With it,
-// beginRegister supplies what such a node does not need, before other checks report it as missing.
+// beginRegister resets the keys of registered blocks, with notes, if register.engine_id is not given. With
+// register.engine_id, beginRegister supplies the settings that the node does not need, before later checks report them
+// as missing.
 func (d *draft) beginRegister() {
 	r := &d.cfg.Register
 	if r.Enabled = d.given(ownPath(engineIDKey)); !r.Enabled {
@@ -200,8 +202,8 @@ func (d *draft) validateRegister() {
 	}
 }
 
-// checkRegisterTimes checks the durations. It must run after the lease guard is known, because the guard may depend on
-// other keys.
+// checkRegisterTimes checks the durations. The check must run after the lease guard is known, because the guard may
+// depend on further keys.
 func (d *draft) checkRegisterTimes() {
 	if m, guard := &d.cfg.Machine, d.cfg.Machine.LeaseGuard; d.cfg.Register.Enabled && m.RegistrationLease <= guard {
 		d.at(ownPath(leaseTimeK), Conflict, fmt.Sprintf("make it longer than lease_guard, %v; nothing could be written",
@@ -209,8 +211,8 @@ func (d *draft) checkRegisterTimes() {
 	}
 }
 
-// Geometry returns how the cache of one rank is divided into pages; rank is an index into the file's lists. It returns
-// nil without Register and before Layout is known. The result shares its list of layers with the Config.
+// Geometry returns how the cache of a rank is divided into pages; rank is an index into the file's lists. The result
+// is nil without Register and before Layout is known. The list of layers is shared with the Config.
 func (c *Config) Geometry(rank int) *geometry.Geometry {
 	r := &c.Register
 	if !r.Enabled || c.Layout == (protocol.Layout{}) {
@@ -226,8 +228,8 @@ func (r *Register) geometry(rank uint32) *geometry.Geometry {
 	}
 }
 
-// All pages of a request are sent in one registration. Their number is bounded like the keys of a batch, but a request
-// has many more pages than chunk keys.
+// All pages of a request are sent in a single registration. Their number is bounded like the keys of a batch, but a
+// request has many more pages than chunk keys.
 const (
 	keysPerBatchMax       = 1 << 16
 	pagesRegisteredMax    = 1 << 20
@@ -236,8 +238,8 @@ const (
 	registrationBytesElse = 16 << 10 // upper bound of the other bytes of a message
 )
 
-// finishRegistration sets the number of pages of a registration, and the size of its message. If the file gives only
-// one of the two values, the other one is derived from it.
+// finishRegistration sets the number of pages of a registration, and the size of the message. If the file gives only
+// one of the two values, the second value is derived.
 func (d *draft) finishRegistration() {
 	keys, bytes := ownPath(keysPerBatchKey), ownPath(messageBytesKey)
 	if !d.cfg.Register.Enabled {
@@ -269,8 +271,8 @@ var registerFields = map[string]string{
 	"blocks": "register.blocks", "per_logical": "register.blocks_per_logical", "block_tokens": "register.block_tokens",
 }
 
-// cells returns the layout of a page of registered blocks and the number of pages, for a rank whose blocks of all
-// layers have the layout l. It reports false with a problem if the keys do not fit together.
+// cells returns the layout of a page of registered blocks and the number of pages, for a rank with blocks of layout l
+// over all layers. fits is false, with a problem, if the keys do not fit together.
 func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p Problem, fits bool) {
 	r := c.Register
 	bad := func(key string, value any, remedy string, args ...any) (protocol.Layout, uint32, Problem, bool) {

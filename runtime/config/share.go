@@ -10,39 +10,39 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Share has the parameters of a node that shares chunks with peers (enable_p2p). Without Enabled, the other fields have
-// no effect.
+// Share has the parameters of a node that shares chunks with peers (enable_p2p). Without Enabled, the remaining fields
+// have no effect.
 type Share struct {
 	Enabled bool
-	// Only means that the node only shares chunks, without enable_pd. It serves handshakes at Config.InitPorts.
+	// Only means that the node only shares chunks, without enable_pd. Handshakes are served at Config.InitPorts.
 	Only bool
 	// LookupPorts are the ports where peers look up which chunks the node has, by rank.
 	LookupPorts []uint16
 	// Max is the maximum number of gets in progress, of read leases granted to peers, and of lookups in progress at
 	// directories.
 	Max uint32
-	// Pull means that the requesting node reads the chunks. Otherwise, the node that has the chunks writes them.
+	// Pull means that the requesting node reads the chunks. Otherwise, the node that has the chunks writes.
 	Pull bool
-	// StagingBytes is the size of the pool part into which fetches read, if chunks may stay with peers until they are
-	// fetched (Machine.Keeps); see Config.StagingPages.
+	// StagingBytes is the size of the pool part into which fetches read, if chunks may stay with peers until the fetch
+	// (Machine.Keeps); see Config.StagingPages.
 	StagingBytes uint64
 	// NPU adds a second pool of NPUBytes in the NPU's own memory (Config.NPUPages), beside the pool in host memory,
 	// which is the cache. With Delay, fetches read into the second pool. Otherwise, the chunks that peers write and
 	// the chunks that this node reads from peers land there.
 	NPU      bool
 	NPUBytes uint64
-	// Arena means that chunks are copied to an arena of ArenaBytes (Config.ArenaPages) before peers read them, by
-	// ArenaThreads threads.
+	// Arena means that chunks are copied to an arena of ArenaBytes (Config.ArenaPages) before peers read the chunks,
+	// by ArenaThreads threads.
 	Arena        bool
 	ArenaBytes   uint64
 	ArenaThreads uint32
 
-	// Feeds and Replies are the addresses of controllers: the node reports its chunks to Feeds, and sends lookups to
-	// Replies. Without controllers, the engine must know which peer has which chunk.
+	// Feeds and Replies are the addresses of controllers: the node reports stored chunks to Feeds, and sends lookups
+	// to Replies. Without controllers, the engine must know which peer has which chunk.
 	Feeds, Replies []protocol.Endpoint
 	Vanilla        bool // the controllers are LMCache's own
 	// Instance is the name under which controllers know this node. WorkerPorts are the ports that the node reports to
-	// them, by rank.
+	// controllers, by rank.
 	Instance    string
 	WorkerPorts []uint16
 }
@@ -151,7 +151,7 @@ func (d *draft) validateSecond() {
 	}
 }
 
-// validateController checks the controllers to which a node reports its chunks.
+// validateController checks the controllers to which a node reports chunks.
 func (d *draft) validateController() {
 	s := &d.cfg.Share
 	if !d.controller {
@@ -190,8 +190,8 @@ func (d *draft) forgetShare() {
 }
 
 // Mode returns how chunks move between nodes: "push", "pull", "delayed pull" or "layer by layer". For a node that
-// shares, it returns "sharing by" and one of the first three, after the mode of its other transfers if it has any, such
-// as "push, sharing by delayed pull".
+// shares, the result is "sharing by" and one of the first three, after the mode between prefill and decode if the node
+// has such a role, for example "push, sharing by delayed pull".
 func (c *Config) Mode() string {
 	mode := c.Pull.String()
 	if c.Layerwise.Enabled {

@@ -1,7 +1,7 @@
 package config
 
-// A Size is a number of bytes as the value of a command's flag, written as in the keys of a file, such as 64MiB. It
-// implements the value interface of cobra's flags.
+// A Size is a number of bytes as the value of a command's flag, written as in the keys of a file, for example 64MiB.
+// Size implements the value interface of cobra's flags.
 type Size uint64
 
 // Set parses a size.

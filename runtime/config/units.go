@@ -21,7 +21,7 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("write true or false")
 }
 
-// parseUint parses a decimal or 0x integer. It refuses a leading zero, because YAML 1.1 would read octal and YAML 1.2
+// parseUint parses a decimal or 0x integer. A leading zero is refused, because YAML 1.1 would read octal and YAML 1.2
 // decimal, and the two ends may use different versions.
 func parseUint(s string) (uint64, error) {
 	digits := strings.ReplaceAll(s, "_", "")
@@ -35,7 +35,7 @@ func parseUint(s string) (uint64, error) {
 	return n, nil
 }
 
-// sizeUnits are tried in order, so a longer suffix precedes a shorter suffix that it ends in.
+// sizeUnits are tried in order, so a longer suffix precedes a shorter suffix at its end.
 var sizeUnits = []struct {
 	suffix string
 	bytes  uint64
@@ -44,7 +44,7 @@ var sizeUnits = []struct {
 	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
 }
 
-// parseSize parses a number of bytes, such as 67108864 or 64MiB. 64MB is 64,000,000.
+// parseSize parses a number of bytes, for example 67108864 or 64MiB. 64MB is 64,000,000.
 func parseSize(s string) (uint64, error) {
 	unit := uint64(1)
 	for _, u := range sizeUnits {
@@ -63,7 +63,7 @@ func parseSize(s string) (uint64, error) {
 	return n * unit, nil
 }
 
-// parseSeconds parses a number of seconds with or without decimals, or a text with units such as 250ms or 1m30s.
+// parseSeconds parses a number of seconds with or without decimals, or a text with units, for example 250ms or 1m30s.
 func parseSeconds(s string) (time.Duration, error) {
 	if d, err := time.ParseDuration(s); err == nil {
 		return d, nil
@@ -110,7 +110,7 @@ func formatPercent(ppm uint32) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// parseFloat parses a YAML number. It accepts infinities, but not NaN and not Go's hexadecimal forms.
+// parseFloat parses a YAML number. Infinities are accepted, but not NaN and not Go's hexadecimal forms.
 func parseFloat(s string) (float64, error) {
 	switch strings.ToLower(s) {
 	case ".inf", "+.inf", "inf", "+inf", "infinity":

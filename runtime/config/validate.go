@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// validate checks the values of the keys together, and completes the Config. It reports no second problem for a key
-// whose value could not be read.
+// validate checks the values of the keys together, and completes the Config. A key with an unreadable value gets no
+// second problem.
 func (d *draft) validate() {
 	d.beginRegister()
 	if d.validateShare(); !d.cfg.Share.Only {
@@ -139,7 +139,8 @@ func (d *draft) finishTimes() {
 		d.at("pd_pull_pending_ttl", Conflict,
 			fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
 	}
-	// A node of one role uses only one of the two timeouts. The other one is used by its peers, and Compare checks it.
+	// A node with a single role uses only one of the two timeouts. The peers use the second timeout, and Compare
+	// checks the pair.
 	if d.cfg.Role == Both && p.ReplyTimeout <= p.AllocTimeout {
 		d.at(ownPath("link.request_timeout"), Conflict, fmt.Sprintf("with pd_role: both make it longer than %s, %v, "+
 			"which its peers have, too: or a refusal for want of pages would come too late", d.cfg.allocTimeoutKey,
@@ -158,7 +159,7 @@ func (d *draft) finishLimits() {
 	d.finishRegistration()
 	l := protocol.DefaultLimits()
 	if d.cfg.Register.Enabled {
-		// The decoder accepts a registration that is too large, so that the peer is told why it is refused.
+		// The decoder accepts a registration that is too large, so that the peer receives the reason of the refusal.
 		l.BlockCount = pagesRegisteredMax
 	}
 	l.MessageBytes = int(d.messageBytes)
@@ -222,7 +223,7 @@ func (d *draft) finishLayout() {
 		layout.Shape.Dims[0], layout.Shape.Dims[3] = 1, l.headSize
 	} else {
 		d.require(ownPath("layout.num_kv_heads"), together)
-		// The table of keys bounds the product to 2^36, so the product is checked before it is truncated.
+		// The table of keys bounds the product to 2^36, so the product is checked before the truncation.
 		hidden := uint64(l.kvHeads) * uint64(l.headSize)
 		if hidden > 1<<31 {
 			d.at(ownPath("layout.num_kv_heads"), Conflict,

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// validatePlacing checks the place of the pool and the channel together. It runs before every check that depends on the
-// data plane.
+// validatePlacing checks the place of the pool and the channel together. The call precedes every check that depends on
+// the data plane.
 func (d *draft) validatePlacing() {
 	c := &d.cfg
 	if c.Device.Kind == DeviceNPU {
@@ -83,8 +83,8 @@ func (d *draft) validateHCCL() {
 	}
 }
 
-// forget adds a note, with the reason why, that a key has no effect, to every key whose name begins with prefix, except
-// for the keys in but.
+// forget adds a note, with the reason why, that a key has no effect, to every key with a name that begins with prefix,
+// except for the keys in but.
 func (d *draft) forget(keys []key, prefix, why string, but ...string) {
 	for _, k := range keys {
 		if strings.HasPrefix(k.name, prefix) && !slices.Contains(but, k.name) {

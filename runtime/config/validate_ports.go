@@ -46,7 +46,7 @@ func (d *draft) validateListLengths() {
 		case n == 0:
 			first, n = l.name, l.ranks
 		case l.ranks != n && d.given(l.name):
-			// A derived list is not reported, because it has the same error as the list that it is derived from.
+			// A derived list is not reported, because the same error is reported for the original list.
 			d.at(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one of both", l.ranks, first, n))
 		}
 	}

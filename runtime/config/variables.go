@@ -7,8 +7,8 @@ import (
 )
 
 // StrayVariables returns notes on variables of an environment, in the form of os.Environ, that Parse does not read
-// although their names are close to the name of a variable that it reads: LMCACHE_CHUNKSIZE, LM_CACHE_CHUNK_SIZE.
-// LMCache's own variables and all other variables get no note. The notes show no values.
+// although their names are close to the name of a variable that Parse reads: LMCACHE_CHUNKSIZE, LM_CACHE_CHUNK_SIZE.
+// LMCache's own variables and unrelated variables get no note. The notes show no values.
 func StrayVariables(environ []string) []Problem {
 	return nodeSchema.strayVariables(environ)
 }

@@ -8,10 +8,10 @@ import (
 
 // Error says why a Transport could not be made.
 type Error struct {
-	// Code is Invalid for a wrong setting, Refused if the system would not bind an address, TooMany if it has no more
-	// sockets or files, and Unsupported if this transport cannot do what was asked.
+	// Code is Invalid for a wrong setting, Refused if the system would not bind an address, TooMany if the system has
+	// no more sockets or files, and Unsupported if this transport cannot do what was asked.
 	Code effects.Code
-	// What names what was tried, or the setting that is wrong with its value.
+	// What names what was tried, or the wrong setting with the value.
 	What string
 	// Remedy says what the operator should change.
 	Remedy string

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// reachableHost returns an address of this machine under which other hosts may reach it: the first one that is not a
-// loopback address, of IPv4 if there is one. It returns 127.0.0.1 if there is none.
+// reachableHost returns an address of this machine under which remote hosts may reach the directory: the first address
+// that is not a loopback address, preferably of IPv4. The result is 127.0.0.1 if there is no such address.
 func reachableHost() string {
 	best := "127.0.0.1"
 	addrs, err := net.InterfaceAddrs()

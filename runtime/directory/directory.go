@@ -1,9 +1,10 @@
-// Package directory runs a directory: a server that knows which worker has which chunk. It listens where the workers of
-// LMCache and of kvferry look for their controller, and answers their lookups. Its knowledge consists of hints that
-// workers report again, so nothing of it is kept on disk: after a restart the directory asks each worker for a full
+// Package directory runs a directory: a server that knows which worker has which chunk. The directory listens where
+// the workers of LMCache and of kvferry look for their controller, and answers lookups. A directory knows only hints
+// that workers report again, so nothing is kept on disk: after a restart the directory asks each worker for a full
 // sync.
 //
-// Several directories that name the same log report to each other through it, so that each knows the workers of all.
+// Several directories that name the same log exchange their reports through the log, so that each directory knows the
+// workers of all.
 //
 //	d, err := directory.Open(cfg, zmq.Config{}.Opener(), slog.Default())
 //	...
@@ -11,8 +12,8 @@
 //	err = d.Close(ctx)
 //
 // A caller may rely on the following, beside what packages fsm/directory and fsm/directory/serve promise. Messages of
-// workers are read only as fast as the machine takes them. A worker that is silent or slow, or reports falsehoods,
-// costs others no more than its share of the tables. Close ends within the transport's bounds.
+// workers are read only as fast as the machine takes messages. A worker that is silent or slow, or reports falsehoods,
+// costs the remaining workers no more than a share of the tables. Close ends within the transport's bounds.
 package directory
 
 import (
@@ -47,8 +48,8 @@ type Directory struct {
 // Figures counts the entries of the directory's tables.
 type Figures = directory.Figures
 
-// Open starts a directory and returns when it serves. open makes its transport; log may be nil. The error is a
-// *runtime.Error.
+// Open starts a directory and returns when the directory serves. open makes the transport; log may be nil. The error
+// is a *runtime.Error.
 func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Directory, error) {
 	if log == nil {
 		log = slog.Default()
@@ -76,8 +77,8 @@ func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Direct
 // Ports returns the ports that were really bound, in the order of the configuration.
 func (d *Directory) Ports() []config.MonitorPorts { return d.ports }
 
-// Heartbeat returns the address to which workers are told to send heartbeats, as host:port. It is empty if they are
-// told to send none.
+// Heartbeat returns the address to which workers are told to send heartbeats, as host:port. The address is empty if
+// workers are told to send no heartbeats.
 func (d *Directory) Heartbeat() string { return d.heartbeat }
 
 // Figures returns the current counts. ok is false if the directory has ended.
@@ -86,7 +87,7 @@ func (d *Directory) Figures() (f Figures, ok bool) {
 	return f, ok
 }
 
-// Replicated returns how many workers are known only through the log of other directories, and whether that log is
+// Replicated returns how many workers are known only through the log that directories share, and whether that log is
 // down.
 func (d *Directory) Replicated() (workers int, down bool) {
 	d.host.Between(func() { workers, down = d.machine.Told() })
@@ -101,10 +102,10 @@ func (d *Directory) Close(ctx context.Context) error {
 	return err
 }
 
-// flushPatience is how long the last lines of the log may take to be written.
+// flushPatience limits the time for writing the last lines of the log.
 const flushPatience = time.Second
 
-// servers returns the sockets of each monitor, in its order: feed, requests and, if configured, heartbeats.
+// servers returns the sockets of each monitor, in order: feed, requests and, if configured, heartbeats.
 func servers(cfg *config.Directory) (all []control.Server) {
 	add := func(ch effects.Channel, port uint16) {
 		all = append(all, control.Server{Channel: ch, Addr: effects.Addr{Host: cfg.Host, Port: port}, ReportLost: true})
@@ -131,7 +132,7 @@ func boundPorts(asked []config.MonitorPorts, listens []control.Server) []config.
 	return all
 }
 
-// heartbeatAddr returns where workers send heartbeats: the first port for them. If the directory is bound to every
+// heartbeatAddr returns where workers send heartbeats: the first heartbeat port. If the directory is bound to every
 // interface and no address is advertised, the host is this machine's first reachable address.
 func heartbeatAddr(cfg *config.Directory, ports []config.MonitorPorts) string {
 	for _, p := range ports {

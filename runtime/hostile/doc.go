@@ -1,11 +1,12 @@
-// Package hostile is a suite of tests that do to a node what the world may do to it below its driver: connections that
-// say nothing or never stop, files, memory and names that run out, peers that lie or are stopped and go on, a log that
-// takes nothing. `make hostile` runs it in full and prints figures; `make test` runs it short.
+// Package hostile is a suite of tests that attack a node with the faults of the world below the driver: connections
+// that are silent or never stop, exhaustion of files, memory and names, peers that lie, peers that are suspended and
+// continue, and a log that blocks. `make hostile` runs the full suite and prints figures; `make test` runs a short
+// version.
 //
-// The node under attack is a process of its own, with limits of its own. An honest sender goes on all the while an
-// attack does, and its 99th percentile is told beside the quiet one of the same run. Both have a steady rate, which is
-// told beside what came of it: how a machine that is struck as fast as another can serves others says how fast its
-// processors are, and no more (HOSTILE="-strikes 0" does that). What is asserted does not depend on how fast it is: no
-// put fails, every byte that arrives is right, memory and open files stay under the bounds stated, nothing stays
-// held, one line of the log says what is wrong, and afterwards all works. Times are figures.
+// The node under attack is a separate process with its own limits. An honest sender works during the whole attack. The
+// suite reports the sender's 99th percentile under attack beside the percentile without an attack from the same run.
+// Attacker and sender have a steady rate, which is reported beside the result: an attack at full speed would only
+// measure how fast the processors are (HOSTILE="-strikes 0" does that). The assertions do not depend on speed: no put
+// fails, every byte that arrives is correct, memory and open files stay below the stated bounds, nothing stays in use,
+// one line of the log names the fault, and afterwards everything works. Times are figures and not asserted.
 package hostile

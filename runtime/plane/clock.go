@@ -23,7 +23,7 @@ var boottime = clock{read: readBoottime}
 type clock struct {
 	read     func() int64
 	last     atomic.Int64 // the newest instant that was returned
-	ahead    atomic.Int64 // how far we are ahead of the system's clock; it only grows
+	ahead    atomic.Int64 // how far we are ahead of the system's clock; only grows
 	setbacks atomic.Uint64
 
 	mu sync.Mutex // held while ahead changes
@@ -43,14 +43,14 @@ func (c *clock) now() int64 {
 	return t
 }
 
-// correct compares again under the lock. If the clock has gone back, it goes on from the newest instant.
+// correct compares again under the lock. If the clock has gone back, the result continues from the newest instant.
 func (c *clock) correct() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, ahead := c.last.Load(), c.ahead.Load()
 	read := c.read()
 	if read+ahead >= last {
-		return read + ahead // Another goroutine has corrected it.
+		return read + ahead // Another goroutine has corrected the clock.
 	}
 	c.ahead.Store(last - read)
 	c.setbacks.Add(1)

@@ -19,31 +19,32 @@ import (
 //
 // R accepts the copy if a = b = g. Suppose that an accepted copy contained a byte that W stored in W3. R loaded that
 // byte in R2, so W3 was visible before R4. W1 is visible before W3 because of W2, hence before R4, which must then
-// have read g' or a later generation. Generations are never reused, so b ≠ g: a contradiction. The argument needs
-// both barriers. It also needs the comparison with g: comparing a with b alone would accept a page that went through
-// two generations in between.
-// Go's sync/atomic operations are sequentially consistent among each other, but that says nothing about the plain
-// accesses around them, so here is what they compile to:
+// have read g' or a later generation. Generations are never reused, so b ≠ g: a contradiction. The argument needs both
+// barriers, and the comparison with g as well: comparing only a with b would accept a page that went through two
+// generations in between.
+//
+// Go's sync/atomic operations are sequentially consistent among each other, but that says nothing about plain accesses
+// before and after an atomic operation. Therefore the instructions matter to which these operations compile:
 //
 //   - amd64: Swap and Store are XCHG, a full barrier, and loads are not reordered with loads.
 //   - arm64: Swap is SWPAL or a pair of LDAXR and STLXR, Store is STLR, Load is LDAR. A later plain store may pass an
-//     STLR, but not a following LDAR, and STLR to LDAR stays in order: so W2 is the Swap and a Load after it. An
+//     STLR, but not a following LDAR, and STLR to LDAR stays in order: so W2 is the Swap and a Load after the Swap. An
 //     earlier plain load may pass an LDAR, but not an STLR, and STLR to LDAR stays in order: so R3 is a Store to
 //     memory of our own before the Load R4.
 //
-// For other processors nobody has made the argument yet, so the shm plane does not open on them. The other planes
-// compare nothing around copies.
+// Nobody has made the argument for further processors yet, so the shm plane opens on these two only. The remaining
+// planes compare nothing around copies.
 //
-// In an attachable pool the engine's process, and not the owner's, may be the one that stores (W3), or the one that
-// must not store before a permit is withdrawn. The engine stores after this process has sent it a message that the
-// page is its own, so after W2: what happened before a message was sent is visible to the process that acts upon the
+// In an attachable pool the engine's process, and not the owner's, may make the stores (W3), and must then not store
+// before a permit is withdrawn. The engine stores after this process has sent a message that gives the page to the
+// engine, so after W2: everything that happened before a message was sent is visible to the process that acts upon the
 // message.
 //
-// A Mover in assembly obeys the same rules. Its loads are ordinary loads (prefetches promise nothing), and it fences
-// its stores if they are non-temporal.
+// A Mover in assembly obeys the same rules: all loads are ordinary loads (prefetches promise nothing), and
+// non-temporal stores are fenced.
 //
-// The compiler moves no memory access across an atomic one, which it treats as a call with memory effects. The stress
-// test in generation_test.go searches for torn copies that pass.
+// The compiler moves no memory access across an atomic operation, which counts as a call with memory effects. The
+// stress test in generation_test.go searches for torn copies that pass.
 
 // publish performs W1 and W2.
 func publish(word *uint64, value uint64) {
@@ -51,22 +52,22 @@ func publish(word *uint64, value uint64) {
 	_ = atomic.LoadUint64(word)
 }
 
-// A Mover copies src to dst, which has the same length and does not overlap it. When it returns, its loads are
-// complete, and its stores, of whatever kind, are ordered before later stores of the caller.
+// A Mover copies src to dst, which has the same length and does not overlap src. When a Mover returns, all of its
+// loads are complete, and its stores, of whatever kind, are ordered before later stores of the caller.
 type Mover func(dst, src []byte)
 
 // Move is the Mover that uses Go's copy.
 func Move(dst, src []byte) { copy(dst, src) }
 
 // Copy copies the first len(dst) bytes of generation g of a page into dst. OK means that dst holds these bytes and
-// that the permit stood for as long as they were read. With any other code dst holds garbage: Stale means that the
+// that the permit stood while the bytes were read. With every code but OK, dst holds garbage: Stale means that the
 // page is in another generation, Cancelled that the permit was withdrawn. The index and len(dst) must lie within the
 // mapping.
 func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation, permit Permit, move Mover) effects.Code {
 	return m.CopyFrom(dst, index, 0, g, permit, move)
 }
 
-// CopyFrom is like Copy, for the bytes that begin at offset from.
+// CopyFrom copies bytes of a page like [Mapping.Copy], beginning at offset from.
 func (m *Mapping) CopyFrom(
 	dst []byte, index, from uint32, g effects.Generation, permit Permit, move Mover,
 ) effects.Code {

@@ -11,31 +11,31 @@ import (
 
 // # Leased planes
 //
-// On a leased plane the peer's hardware stores and loads by itself, and this process cannot observe it (M4). So there
-// is no fence that a grant could open or close: a peer can reach the whole pool as long as it has a link. Two things
-// keep order instead. The initiator's driver submits nothing without a grant and nothing after the grant's deadline,
-// and the owner can expel a peer: it ends the peer's link and proves that the peer's hardware can no longer reach the
-// pool. A LeasedPool records which peer each grant was given to, so that Revoke knows which peer to expel. It also
-// records which grants were revoked, so that a peer that connects again does not go on under a revoked grant.
+// On a leased plane the peer's hardware makes the stores and loads, and this process cannot observe the hardware (M4).
+// So there is no fence that a grant could open or close: a peer can reach the whole pool as long as the peer has a
+// link. Two things keep order instead. The initiator's driver submits nothing without a grant and nothing after the
+// grant's deadline, and the owner can expel a peer, that is, end the peer's link and prove that the peer's hardware
+// can no longer reach the pool. A LeasedPool records which peer each grant was given to, so that Revoke knows which
+// peer to expel. The pool also records which grants were revoked, so that a peer that connects again does not continue
+// under a revoked grant.
 
 // A Region is a range of memory that leased planes register with their hardware, either for peers to reach or for
 // this node's own end of transfers.
 type Region struct {
-	Host  bool    // pinned memory of the host; otherwise memory of the device
+	Host  bool    // true: pinned memory of the host; false: memory of the device
 	Base  uintptr // address of the first byte, on the device or in this process
 	Bytes uint64
 }
 
-// An Expeller is a leased plane, as seen by the pool.
+// An Expeller is a leased plane as the pool sees the plane.
 type Expeller interface {
-	// Expel ends every access of a peer to the pool. It calls gone once there is proof that no access is in flight
-	// and none can follow under the grants given so far; if the peer has no link, it calls gone at once. There may
-	// never be such proof. Expel does not block. The gone function may be called from any goroutine, even before
-	// Expel returns.
+	// Expel ends every access of a peer to the pool. The plane calls gone once there is proof that no access is in
+	// flight and none can follow under the grants given so far (M4); if the peer has no link, at once. There may never
+	// be proof. Expel does not block. The gone function may be called from any goroutine, even before Expel returns.
 	Expel(peer effects.Incarnation, gone func())
 }
 
-// A LeasedPool is the pool that leased planes serve. Its methods are safe for concurrent use.
+// A LeasedPool is the pool that leased planes serve. All methods are safe for concurrent use.
 type LeasedPool struct {
 	id        effects.PoolID
 	buffer    effects.BufferID
@@ -49,8 +49,8 @@ type LeasedPool struct {
 	expellers []Expeller
 	grants    map[uint16]leasedGrant // by the low 16 bits of the grant's id, in which grants in force differ
 	revoked   []leasedGrant          // the newest revoked grants, oldest first; at most maxRevoked
-	// droppedPeers are the peers with revoked grants that are no longer in the list revoked. It has at most
-	// maxRevoked entries; beyond that allDropped is set, and stands for every peer.
+	// droppedPeers are the peers with revoked grants that are no longer in the list of revoked grants. There are at
+	// most maxRevoked entries; beyond that allDropped is set, and stands for every peer.
 	droppedPeers map[effects.Incarnation]struct{}
 	allDropped   bool
 }
@@ -61,7 +61,7 @@ type leasedGrant struct {
 	peer effects.Incarnation
 }
 
-// maxRevoked is how many revoked grants are recorded one by one.
+// maxRevoked is the number of revoked grants that are recorded individually.
 const maxRevoked = 1024
 
 // LeasedPoolConfig describes a LeasedPool.
@@ -70,7 +70,7 @@ type LeasedPoolConfig struct {
 	Buffer    effects.BufferID // the pool's name on the wire, chosen by the rank
 	Pages     uint32
 	PageBytes uint64
-	// Served is the pool's memory: page i begins at Base + i × PageBytes. The memory belongs to the caller and must
+	// Region is the pool's memory: page i begins at Base + i × PageBytes. The memory belongs to the caller and must
 	// outlive all planes.
 	Served Region
 	// Second is a second pool, which peers know by another buffer id. The zero value means that there is none.
@@ -78,9 +78,9 @@ type LeasedPoolConfig struct {
 	Sink   Sink // receives Revoked
 }
 
-// A SecondPool is a second pool that leased planes serve, with pages as large as those of the first. Its first page
-// has the number that follows the first pool's last page, so that within the node a page's number alone identifies
-// it. Peers name a page by the pool's buffer and the page's place in that pool.
+// A SecondPool is a second pool that leased planes serve, with pages as large as the first pool's. Page numbers
+// continue after the first pool's last page, so that within the node a page's number alone identifies the page. Peers
+// name a page by the pool's buffer and the page's place in that pool.
 type SecondPool struct {
 	Buffer effects.BufferID
 	Pages  uint32
@@ -93,7 +93,7 @@ type ServedPool struct {
 	Region
 }
 
-// NewLeasedPool returns the bookkeeping of a leased pool. It allocates no memory for pages.
+// NewLeasedPool returns the bookkeeping of a leased pool. No memory is allocated for pages.
 func NewLeasedPool(c LeasedPoolConfig) (*LeasedPool, error) {
 	switch {
 	case c.Sink == nil:
@@ -121,10 +121,10 @@ func (l *LeasedPool) Buffer() effects.Buffer {
 	return effects.Buffer{ID: l.buffer, Pages: l.pages, PageBytes: l.pageBytes}
 }
 
-// Served returns the memory of the first pool.
+// FirstRegion returns the memory of the first pool.
 func (l *LeasedPool) Served() Region { return l.served }
 
-// Pools returns the pools that peers reach, with their memory: the first one, and the second one if it exists.
+// Pools returns the pools that peers reach, with their memory: the first pool, and the second pool if there is one.
 func (l *LeasedPool) Pools() []ServedPool {
 	all := []ServedPool{{l.Buffer(), l.served}}
 	if s := l.second; s.Pages > 0 {
@@ -158,7 +158,7 @@ func (l *LeasedPool) Address(page effects.Page) uintptr {
 	return l.served.Base + uintptr(uint64(page.Index)*l.pageBytes)
 }
 
-// AddExpeller adds a plane that serves the pool. Every later Revoke calls it.
+// AddExpeller adds a plane that serves the pool. Every later Revoke calls Expel of that plane.
 func (l *LeasedPool) AddExpeller(g Expeller) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +169,7 @@ func (l *LeasedPool) AddExpeller(g Expeller) {
 func (l *LeasedPool) Publish([]effects.Page) {}
 
 // Grant records which peer a grant was given to. A grant that names no peer admits nothing, because nobody could use
-// it on these planes.
+// the grant on these planes.
 func (l *LeasedPool) Grant(e *effects.Grant) {
 	if e.Peer == (effects.Incarnation{}) {
 		return
@@ -179,8 +179,8 @@ func (l *LeasedPool) Grant(e *effects.Grant) {
 	l.grants[uint16(e.ID)] = leasedGrant{e.ID, e.Peer}
 }
 
-// Revoke takes a grant back: it expels the grant's peer and posts one Revoked when all planes have proof that the
-// peer is gone. Without such proof Revoked never comes, and the pages stay in quarantine.
+// Revoke takes a grant back: the grant's peer is expelled, and one Revoked is posted when all planes have proof that
+// the peer is gone. Without proof Revoked is never posted, and the pages stay in quarantine (M4).
 func (l *LeasedPool) Revoke(id effects.GrantID) {
 	l.mu.Lock()
 	g := l.grants[uint16(id)]
@@ -190,7 +190,7 @@ func (l *LeasedPool) Revoke(id effects.GrantID) {
 		return
 	}
 	delete(l.grants, uint16(id))
-	// Recorded before any plane expels the peer: a peer that connects again after that must learn of it.
+	// Recorded before any plane expels the peer: a peer that connects again after that must learn of the revocation.
 	l.recordRevoked(g)
 	expellers := slices.Clone(l.expellers)
 	l.mu.Unlock()
@@ -220,8 +220,8 @@ func (l *LeasedPool) dropRevoked(peer effects.Incarnation) {
 	}
 }
 
-// Revoked returns the revoked grants of a peer. If more is true, further grants were revoked whose ids are no longer
-// known, and the peer must treat every grant that it was given so far as revoked. A plane reports both to a peer that
+// Revoked returns the revoked grants of a peer. If more is true, further grants with ids that are no longer known were
+// revoked, and the peer must treat all of its grants so far as revoked. A plane reports both results to a peer that
 // connects, before the peer can reach the pool again.
 func (l *LeasedPool) Revoked(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
 	l.mu.Lock()

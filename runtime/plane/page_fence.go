@@ -2,22 +2,22 @@ package plane
 
 import "sync/atomic"
 
-// A pageFence decides who may store into one page (M3). It is one atomic word: the low 52 bits hold the turn in which
-// the page may be stored into, the high 12 bits count the stores in progress (the holders). It lies in private
-// memory, which no peer can reach.
+// A pageFence decides under which write grant a page may be stored into (M3). The fence is an atomic word: the low 52
+// bits hold the turn in which the page may be stored into, the high 12 bits count the stores in progress (the
+// holders). The word lies in private memory, which no peer can reach.
 //
 //	value         meaning
 //	{0, 0}        closed: nobody stores
-//	{t, 0}        open for the grant whose turn is t
+//	{t, 0}        open for the grant with turn t
 //	{t, n}        n holders are storing in turn t
 //	{0, n}        closed, but n holders have not left yet
 //
 // A pool numbers its write grants upwards, and this number is the grant's turn. No two grants have the same turn, and
 // each grant binds a page to one generation, so equal turns mean the same grant and the same generation. At a million
-// grants a second the turns last for 142 years. The grant's id could not serve as the turn, because it is wider than
-// 52 bits and has no order.
+// grants a second the turns last for 142 years. The grant's id could not serve as the turn, because ids are wider than
+// 52 bits and have no order.
 //
-// There are few holders: at most one push at a time stores into a page, and it stores each of its pairs once.
+// There are few holders: at most one push at a time stores into a page, and each pair of a push is stored once.
 type pageFence struct{ v atomic.Uint64 }
 
 // A turn is the number of a write grant of a pool, counted from 1. Zero means no grant.
@@ -30,10 +30,10 @@ const (
 	maxHolders = 1<<(64-turnBits) - 1
 )
 
-// open lets holders of turn t in. It fails unless the page is closed and has no holder left.
+// open lets holders of turn t enter. The call fails unless the page is closed and has no holder left.
 func (w *pageFence) open(t turn) bool { return w.v.CompareAndSwap(0, uint64(t)) }
 
-// hold enters the page for one bounded store in turn t. It fails if the page is not open for t.
+// hold enters the page for a bounded store in turn t. The call fails if the page is not open for t.
 func (w *pageFence) hold(t turn) bool {
 	for {
 		v := w.v.Load()
@@ -46,8 +46,9 @@ func (w *pageFence) hold(t turn) bool {
 	}
 }
 
-// release leaves the page and reports whether it was the last holder of a closed page. The atomic addition orders the
-// holder's stores before it, so that they are visible to whoever sees the holder gone.
+// release leaves the page and reports whether the caller was the last holder of a closed page. The atomic addition
+// orders the holder's stores before the addition itself, so that the stores are visible to every thread that sees the
+// holder gone.
 func (w *pageFence) release() (last bool) {
 	// Adding the complement subtracts one holder.
 	return w.v.Add(^uint64(oneHolder-1)) == 0
@@ -63,5 +64,5 @@ func (w *pageFence) close() (holders uint64) {
 	}
 }
 
-// land closes the page if the turn is t and no holder is inside. It reports whether it did.
+// land closes the page if the turn is t and no holder is inside. The result reports whether the page was closed.
 func (w *pageFence) land(t turn) bool { return w.v.CompareAndSwap(uint64(t), 0) }

@@ -11,29 +11,31 @@ import (
 
 // # Permits
 //
-// A page keeps its generation from its reservation to its release, over many transfers, and its engine may store into
-// it as soon as a transfer is settled. So a generation cannot detect a copy that a slow peer makes too late. Example:
+// A page keeps the same generation from reservation to release, over many transfers, and the engine may store into the
+// page as soon as a transfer is settled. So a generation cannot detect a copy that a slow peer makes too late.
+// Example:
 //
 //   1. Initiator I pushes page p. The thread of target T that shall copy it is held up, for an unbounded time.
-//   2. I's machine cancels the push, or the link ends. The engine gets p back and stores other content under the same
+//   2. I's machine cancels the push, or the link ends. The engine gets p back and stores new content under the same
 //      generation.
-//   3. The thread goes on, copies content that it must not have, and finds the generation that it was told.
+//   3. The thread continues, copies content that T must not have, and finds the generation of the push.
 //
-// I cannot stop T's threads and must not wait for them, because T may be frozen. Hence each transfer in flight has a
-// word in memory of I that peers map read-only. The word holds the transfer's number while the transfer runs. I
-// changes it before it reports that the transfer is settled. T compares it before and after the copy of each page,
+// I cannot stop T's threads and must not wait for T, because T may be frozen. Hence each transfer in flight has a word
+// in memory of I that peers map read-only. The word holds the transfer's number while the transfer runs. I changes the
+// word before reporting that the transfer is settled. T compares the word before and after the copy of each page,
 // between the same barriers as the generation (see generation.go, with "withdraw" for W1 and W2). A copy that passes
-// was made of bytes that were lent from its first load to its last. The copy is T's own memory and stays right, so
-// nothing has to be compared again when the page lands.
+// consists of bytes that were lent from the first load of the copy to the last load. The copy is T's own memory and
+// stays right, so nothing has to be compared again when the page lands.
 //
-// If I dies, its words keep their values as long as T has them mapped. That does no harm: I's memory stays as well,
-// nobody stores into it any more, and the pages of a running transfer were complete when it began.
+// If I dies, the words keep their values as long as T has mapped the memory. That does no harm: I's pages stay mapped
+// as well, nobody stores into these pages any more, and the pages of a running transfer were complete when the
+// transfer began.
 
-// maxPermits bounds the memory that a peer can make this process map: it is the largest number of transfers that a
-// plane may have.
+// maxPermits is the largest number of transfers that a plane may have. The number bounds the memory that a peer can
+// make this process map.
 const maxPermits = 1 << 20
 
-// Permits are the words of the transfers of one plane. The methods are not safe for concurrent use.
+// Permits are the words of the transfers of a plane. The methods are not safe for concurrent use.
 type Permits struct {
 	file *os.File
 	mem  []byte
@@ -58,7 +60,7 @@ func NewPermits(n int) (*Permits, error) {
 
 func permitsBytes(n int) uint64 { return uint64(n) * 8 }
 
-// File returns the file of the words, to be sent to peers. It belongs to the Permits.
+// PermitsFile returns the file of the words, to be sent to peers. The file belongs to the Permits.
 func (p *Permits) File() *os.File { return p.file }
 
 // Issue lets peers copy for a transfer. The transfer's number must not be zero and must never have been issued
@@ -73,14 +75,14 @@ func (p *Permits) Issue(number uint64) (slot uint32, ok bool) {
 	return slot, true
 }
 
-// Withdraw ends an issued permit: no copy for its transfer passes its comparisons any more, whether the copy is in
-// progress anywhere or begins later. When Withdraw returns, the pages may be stored into.
+// Withdraw ends an issued permit: no copy for the transfer passes the comparisons any more, whether the copy is in
+// progress anywhere or begins later. When Withdraw returns, the pages may be stored into (M3).
 func (p *Permits) Withdraw(slot uint32) {
 	publish(permitAt(p.mem, slot), 0)
 	p.free = append(p.free, slot)
 }
 
-// Close unmaps the words. Nothing may be issued or withdrawn afterwards. Peers keep their own mappings.
+// Close unmaps the words. Nothing may be issued or withdrawn afterwards. The mappings of peers stay.
 func (p *Permits) Close() error {
 	if err := syscall.Munmap(p.mem); err != nil {
 		return fmt.Errorf("unmap the permits: %w", err)
@@ -91,7 +93,7 @@ func (p *Permits) Close() error {
 // PeerPermits are the permits of a peer, mapped read-only.
 type PeerPermits struct{ mem []byte }
 
-// MapPermits checks and maps the permits of a peer. It does not close fd, which belongs to the caller.
+// MapPermits checks and maps the permits of a peer. The file fd still belongs to the caller.
 func MapPermits(fd uintptr) (*PeerPermits, error) {
 	size, _, err := sealedSize(fd)
 	if err != nil {
@@ -115,7 +117,7 @@ func (p *PeerPermits) Permit(slot uint32, number uint64) Permit {
 // Unmap ends the mapping. No Permit may be used afterwards.
 func (p *PeerPermits) Unmap() error { return syscall.Munmap(p.mem) }
 
-// A Permit is a peer's permission to copy the pages of one transfer. It stands as long as the transfer runs.
+// A Permit is a peer's permission to copy the pages of a transfer. The permit stands as long as the transfer runs.
 type Permit struct {
 	word   *uint64
 	number uint64
@@ -123,7 +125,7 @@ type Permit struct {
 
 func (p Permit) stands() bool { return atomic.LoadUint64(p.word) == p.number }
 
-// permitAt returns the word of a slot. It panics if the slot lies beyond the words.
+// permitAt returns the word of a slot, and panics if the slot lies beyond the words.
 func permitAt(mem []byte, slot uint32) *uint64 {
 	return (*uint64)(unsafe.Pointer(unsafe.SliceData(mem[uint64(slot)*8:][:8])))
 }

@@ -12,39 +12,40 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// A Plane moves pages to and from peers. Close is its only method that blocks. Slices in effects are borrowed: a
-// plane copies what it keeps. All methods are safe for concurrent use.
+// A Plane moves pages to and from peers. Only the method Close blocks. Slices in effects are borrowed: a plane copies
+// the slices that it keeps. All methods are safe for concurrent use.
 type Plane interface {
 	// Name returns the plane's name in handshakes, such as "shm" or "tcp".
 	Name() string
-	// Blob returns the bytes that a peer's plane of the same name needs to Import this one. The machine appends to
-	// them the token that it makes for that peer (identity.Key.Token). The caller must not change the bytes.
+	// Blob returns the bytes that a peer's plane of the same name needs to Import this plane. For each peer the
+	// machine appends the token that was made for that peer (identity.Key.Token). The caller must not change the
+	// bytes.
 	Blob() []byte
-	// Import connects to a peer. It is answered by one Imported.
+	// Import connects to a peer. The completion is an Imported.
 	Import(e *effects.Import)
-	// Drop ends a link of this plane. It is answered by one Dropped, after all transfers of the link have completed.
+	// Drop ends a link of this plane. The completion is a Dropped, after all transfers of the link have completed.
 	// Unknown links are ignored.
 	Drop(link effects.Link)
-	// Transfer pushes or reads pages. It is answered by one TransferDone, followed by one Settled if the transfer was
-	// not settled yet. A transfer over a link of another plane completes as PeerLost.
+	// Transfer pushes or reads pages. The completion is a TransferDone, followed by a Settled if the transfer was not
+	// settled yet. A transfer over a link of another plane completes as PeerLost.
 	Transfer(e *effects.Transfer)
 	// Cancel asks a transfer of this plane to end early. Unknown transfers are ignored.
 	Cancel(corr effects.Corr)
-	// Confirm answers one Landed of this plane. Unknown landings are ignored.
+	// Confirm answers a Landed of this plane. Unknown landings are ignored.
 	Confirm(landing effects.Landing, code effects.Code)
-	// Close completes everything that is outstanding as Closed, waits for every goroutine and unmaps the memory of
-	// peers. If the context ends first, Close returns the context's error and the work goes on in the background.
+	// Close completes all outstanding operations as Closed, waits for every goroutine and unmaps the memory of peers.
+	// If the context ends first, Close returns the context's error, and the work continues in the background.
 	Close(ctx context.Context) error
 }
 
-// An Opener starts a plane in env. The context bounds the opening only, not the life of the plane.
+// An Opener starts a plane in env. The context bounds the opening only; the plane may outlive the context.
 type Opener func(ctx context.Context, env Env) (Plane, error)
 
-// A Sink receives completions from any goroutine and never blocks. If it is also a stepper.Stepper, the goroutine
-// that completed a small operation has the machine process the event at once.
+// A Sink receives completions from any goroutine and never blocks. If the sink is also a stepper.Stepper, the
+// goroutine that completed a small operation has the machine process the event at once.
 type Sink interface{ Post(ev effects.Event) }
 
-// IDs numbers the links and landings of all planes of one node. The zero value is ready to use.
+// IDs numbers the links and landings of all planes of a node. The zero value is ready to use.
 type IDs struct{ last atomic.Uint64 }
 
 // NextLink returns a link number that was never returned before.
@@ -53,14 +54,14 @@ func (i *IDs) NextLink() effects.Link { return effects.Link(i.last.Add(1)) }
 // NextLanding returns a landing number that was never returned before.
 func (i *IDs) NextLanding() effects.Landing { return effects.Landing(i.last.Add(1)) }
 
-// Env is what all planes of one node share. A fenced plane needs Pool, a leased one needs Leased.
+// Env has the parts of a node that all of its planes share. A fenced plane needs Pool, a leased plane needs Leased.
 type Env struct {
 	Pool        *Pool
 	Leased      *LeasedPool
 	Sink        Sink
 	IDs         *IDs
 	Incarnation effects.Incarnation // of this node
-	Key         identity.Key        // of this incarnation of the node; the machine has the same one
+	Key         identity.Key        // of this incarnation of the node; the machine has the same key
 	Bounds      Bounds
 	Log         *slog.Logger // nil: slog.Default()
 }
@@ -68,13 +69,13 @@ type Env struct {
 // Bounds limits what a plane holds for its peers. Zero fields take the defaults.
 type Bounds struct {
 	Links         int // peers in each direction; default 1024
-	Transfers     int // pushes and reads in flight, in all of our own and for each peer; default 1024
-	PagesPerBatch int // pages of one transfer; default 4096
-	// Strangers limits the connections from one address whose peer has not proven its identity yet. Default 256, and
-	// at most half of all connections that the plane accepts.
+	Transfers     int // pushes and reads in flight: in total for our own, and for each peer; default 1024
+	PagesPerBatch int // pages of a transfer; default 4096
+	// Strangers limits the connections from an address on which the peer has not proven an identity yet. The default
+	// is 256. At most half of all connections that the plane accepts are strangers.
 	Strangers int
 	Handshake time.Duration // how long a handshake may take; default 5 s
-	Stall     time.Duration // how long one write to a peer (of at most one page) may make no progress; default 10 s
+	Stall     time.Duration // how long a write to a peer (of at most a page) may make no progress; default 10 s
 }
 
 // ErrInvalid is wrapped by errors about an Env or a plane's configuration.

@@ -12,16 +12,16 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// PageBytesMax is the size of the largest page that a pool may have: lengths are 32 bits wide.
+// PageBytesMax is the size in bytes of the largest page that a pool may have: lengths are 32 bits wide.
 const PageBytesMax = 1<<32 - 1
 
-// A Pool is the memory of one pool of a node, together with the fences of its pages. The machine decides what happens
-// to each page; the pool carries out Publish, Grant and Revoke, and makes sure that no plane stores or reads without
-// a grant.
+// A Pool is the memory of a pool of a node, together with the fences of the pages. The machine decides what happens to
+// each page; the pool carries out Publish, Grant and Revoke, and makes sure that no plane stores or reads without a
+// grant.
 //
-// The memory consists of two sealed memfds: one holds the pages in order, the other the generation of each page as 64
-// bits in the machine's byte order. Peers on this host map both read-only. The pages of an attachable pool, and
-// nothing else of it, may also be mapped writable by the process that is given [Pool.Attachable].
+// The memory consists of two sealed memfds: the first holds the pages in order, the second holds the generation of
+// each page as 64 bits in the machine's byte order. Peers on this host map both read-only. The pages of an attachable
+// pool, and nothing else of the pool, may also be mapped writable by the process that is given [Pool.Attachable].
 //
 // A Pool is safe for concurrent use.
 type Pool struct {
@@ -33,7 +33,7 @@ type Pool struct {
 
 	file       *os.File // the pages
 	mem        []byte
-	peerFile   *os.File // the pages for peers: file itself, or the same memory opened read-only if attachable
+	peerFile   *os.File // the pages for peers: the same file, or the same memory opened read-only if attachable
 	attachable bool
 	filler     *tableFiller // fills the page tables of mem; nil if nothing fills them
 	tableFile  *os.File
@@ -59,8 +59,8 @@ type PoolConfig struct {
 	Pages     uint32
 	PageBytes uint64
 	Sink      Sink // receives Revoked and Landed
-	// Overcommit allocates the memory of a page when the page is first touched. If the host has no memory left at
-	// that moment, the kernel kills this process or another one.
+	// Overcommit allocates the memory of a page when the page is first touched. If the host has no memory left at that
+	// moment, the kernel kills a process, perhaps this process.
 	Overcommit bool
 	// Lock keeps the pages from being swapped out. NewPool fails with a *backing.Unlocked if this process may not
 	// lock as much memory.
@@ -68,11 +68,11 @@ type PoolConfig struct {
 	// Huge places the pages in huge pages of the host. NewPool fails with a *backing.HugeShortage if the host has too
 	// few.
 	Huge bool
-	// Attachable lets one other process map the pages and store into them: the engine that the pool is for.
+	// Attachable lets the process of the engine that the pool is for map the pages and store into the pages.
 	Attachable bool
 }
 
-// NewPool creates a pool and allocates all of its memory, which takes a good part of a second for each GiB. All pages
+// NewPool creates a pool and allocates all of the memory, which takes a good part of a second for each GiB. All pages
 // start in generation zero, which no page in use ever has. NewPool fails with a *backing.Shortage if the host has too
 // little memory.
 func NewPool(c PoolConfig) (*Pool, error) { return NewPoolWithin(context.Background(), c) }
@@ -100,7 +100,8 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 	return p, nil
 }
 
-// allocate maps the memory of the pool. If it fails, some of the memory is allocated, and the caller must call free.
+// allocate maps the memory of the pool. After an error some of the memory is allocated, and the caller must free that
+// memory.
 func (p *Pool) allocate(ctx context.Context, size uint64, c *PoolConfig) (err error) {
 	p.file, p.mem, err = backing.Memfd{Name: "kvferry-pool", Bytes: size, Overcommit: c.Overcommit,
 		Huge: c.Huge, Writable: p.attachable}.Take(ctx)
@@ -131,16 +132,16 @@ func (p *Pool) Buffer() effects.Buffer {
 	return effects.Buffer{ID: p.buffer, Pages: p.pages, PageBytes: p.pageBytes}
 }
 
-// File returns the file of the pages, to be sent to peers, which cannot map it writable. Page i begins at offset i ×
-// PageBytes. The file belongs to the pool.
+// PagesFile returns the file of the pages, to be sent to peers, which cannot map the file writable. Page i begins at
+// offset i × PageBytes. The file belongs to the pool.
 func (p *Pool) File() *os.File { return p.peerFile }
 
-// Generations returns the file of the pages' generations, to be sent to peers along with File. The file belongs to
-// the pool.
+// Generations returns the file of the pages' generations, to be sent to peers along with the file of the pages. The
+// file belongs to the pool.
 func (p *Pool) Generations() *os.File { return p.tableFile }
 
-// Attachable returns the file of the pages for the attached engine's process, which may map it writable. It returns
-// nil if the pool is not attachable. The file belongs to the pool.
+// Attachable returns the file of the pages for the attached engine's process, which may map the file writable, or nil
+// if the pool is not attachable. The file belongs to the pool.
 func (p *Pool) Attachable() *os.File {
 	if !p.attachable {
 		return nil
@@ -148,19 +149,19 @@ func (p *Pool) Attachable() *os.File {
 	return p.file
 }
 
-// ReadsFile returns the file of the read permits, to be sent to peers that read the pool by themselves. The file
-// belongs to the pool.
+// ReadsFile returns the file of the read permits, to be sent to peers that read the pool without the owner's help. The
+// file belongs to the pool.
 func (p *Pool) ReadsFile() *os.File { return p.readPermits.file }
 
 // Bytes returns the valid bytes of a page. Only the component that owns the page at this moment, by the machine's
-// decision, may touch them. The slice must not be used after Close.
+// decision, may touch these bytes. The slice must not be used after Close.
 func (p *Pool) Bytes(page effects.Page) []byte {
 	p.mustHave(page)
 	return p.wholePage(page.Index)[:page.Length]
 }
 
-// PageRange returns the memory of count consecutive pages, for an engine that computes in the pool. The rules of
-// Bytes apply to it.
+// PageRange returns the memory of count consecutive pages, for an engine that computes in the pool. The rules of Bytes
+// apply.
 func (p *Pool) PageRange(first, count uint32) []byte {
 	if uint64(first)+uint64(count) > uint64(p.pages) {
 		panic(fmt.Sprintf("BUG: %d pages from %d on of a pool of %d", count, first, p.pages))
@@ -172,8 +173,8 @@ func (p *Pool) PageRange(first, count uint32) []byte {
 
 func (p *Pool) wholePage(index uint32) []byte { return pageOf(p.mem, p.pageBytes, index) }
 
-// Publish announces new generations of pages to every reader. It must precede the first store into a page under its
-// new generation (rule M2).
+// Publish announces new generations of pages to every reader. Publish must precede the first store into a page under
+// the new generation (rule M2).
 func (p *Pool) Publish(pages []effects.Page) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,8 +195,8 @@ func (p *Pool) AddLink(peer effects.Incarnation) {
 	p.links[peer]++
 }
 
-// RemoveLink records that a link of a peer has ended. It reports whether that was the peer's last link: only then can
-// the peer request nothing any more. A peer that falls back from one plane to another keeps its grants.
+// RemoveLink records that a link of a peer has ended, and reports whether that was the peer's last link: only then can
+// the peer request nothing any more. A peer that falls back from a plane to another plane keeps its grants.
 func (p *Pool) RemoveLink(peer effects.Incarnation) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +219,7 @@ func (p *Pool) Close() error {
 	return err
 }
 
-// free releases what allocate obtained, as far as it got. If memory cannot be unmapped, its files stay open.
+// freeMemory releases all memory that was allocated for the pool. If memory cannot be unmapped, the files stay open.
 func (p *Pool) free() error {
 	p.filler.stop()
 	for _, mem := range []*[]byte{&p.mem, &p.tableMem} {

@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A pool whose grants are numbered near the end of the turns goes on to the very end, and stops the process there
-// rather than let the writer of one grant in under another one.
+// A pool with grant numbers near the end of the turns continues to the last turn, and then stops the process rather
+// than admit the writer of one grant under another grant (M2).
 func TestTurnsNearTheEnd(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 1, 100)
@@ -40,7 +40,7 @@ func TestTurnsNearTheEnd(t *testing.T) {
 	give(1)
 }
 
-// A read fence counts the holders, lets none in after it was closed, and tells the last one that leaves.
+// A read fence counts the holders, admits no holder after the close, and reports the last holder that leaves.
 func TestReadFence(t *testing.T) {
 	var g readFence
 	first, second, over, third := g.hold(), g.hold(), g.release(), g.hold()

@@ -8,17 +8,18 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A readLease is one peer's permission to read pages. The pool keeps it until it is revoked and no holder is left.
+// A readLease is a peer's permission to read pages. The pool keeps the lease until the lease is revoked and no holder
+// is left.
 type readLease struct {
 	peer    effects.Incarnation
 	pages   []effects.Page // sorted by index
 	revoked bool
-	// fence admits the reads that this process makes for the peer. The fences of the pages take no part in it: many
-	// readers may read one page, and nobody stores into it meanwhile.
+	// fence admits the reads that this process makes for the peer. The fences of the pages take no part: many readers
+	// may read a page, and nobody stores into the page meanwhile (M1).
 	fence readFence
 }
 
-// page returns the leased page with that index, if the lease covers it.
+// page returns the leased page with that index, and false if the lease does not cover the page.
 func (l *readLease) page(index uint32) (effects.Page, bool) {
 	i, ok := slices.BinarySearchFunc(l.pages, index,
 		func(p effects.Page, index uint32) int { return cmp.Compare(p.Index, index) })
@@ -56,8 +57,9 @@ func (p *Pool) grantRead(e *effects.Grant) {
 	p.readPermits.issue(e.ID, e.Peer)
 }
 
-// revokeRead ends a read lease. Changing the permit stops peers that read by themselves at once, wherever they are in
-// their reads and even if they are frozen. Only holds of this process have to be waited for, and they are short.
+// revokeRead ends a read lease (M3). Changing the permit at once stops the reads of peers that copy without this
+// process, at any point of a read and even if the peer is frozen. Only holds of this process have to be waited for,
+// and holds are short.
 func (p *Pool) revokeRead(id effects.GrantID, l *readLease) {
 	l.revoked = true
 	p.readPermits.withdraw(id)
@@ -77,7 +79,7 @@ func (p *Pool) finishReadRevoke(id effects.GrantID, l *readLease) {
 	p.sink.Post(&effects.Revoked{Grant: id})
 }
 
-// A ReadClaim is one read that the pool has admitted, for a peer to which this process must send the bytes.
+// A ReadClaim is a read that the pool has admitted, for a peer to which this process must send the bytes.
 type ReadClaim struct {
 	pool    *Pool
 	leaseID effects.GrantID
@@ -85,13 +87,14 @@ type ReadClaim struct {
 	pages   []effects.Page
 }
 
-// ClaimRead admits a read by peer of Length bytes of each page, under a read lease. It admits all pages or none, and
-// keeps the slice. Any number of claims may exist at a time, and a claim needs no end. It returns one of these codes:
+// ClaimRead admits a read by peer of Length bytes of each page, under a read lease. Either all pages are admitted or
+// none. The claim keeps the slice. Any number of claims may exist at a time, and a claim need not be ended. The codes
+// are:
 //
 //   - OK.
 //   - Withdrawn: the lease has ended, or does not cover a page.
 //   - Refused: another peer has the lease.
-//   - Stale: a page is named in another generation than the leased one.
+//   - Stale: a page is named in another generation than was leased.
 //   - TooLarge: a page is to be read beyond the leased bytes.
 //   - NotFound: the pool has no such page.
 func (p *Pool) ClaimRead(
@@ -122,9 +125,9 @@ func (p *Pool) ClaimRead(
 	return &ReadClaim{pool: p, leaseID: id, lease: l, pages: pages}, effects.OK
 }
 
-// Hold returns the bytes of page i, to be read in one bounded step. It returns nil if the lease was revoked. After a
-// successful Hold the caller must call Release soon, and must not look at the bytes afterwards. It must not wait for
-// a peer in between, because Revoke completes only when all holders have left (M3).
+// Hold returns the bytes of page i, to be read in a single bounded step, or nil if the lease was revoked. After a
+// successful Hold the caller must call Release soon, and must not look at the bytes afterwards. The caller must not
+// wait for a peer in between, because Revoke completes only when all holders have left (M3).
 func (l *ReadClaim) Hold(i int) []byte {
 	if !l.lease.fence.hold() {
 		return nil

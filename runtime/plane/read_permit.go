@@ -14,24 +14,25 @@ import (
 
 // # Read permits
 //
-// Peers on the same host read a pool without involving its owner's process. The owner therefore shows them what they
-// may read, in memory that they map read-only: one record for each read lease that stands, and for each page the
-// number of its bytes that read leases cover. A reader compares the word of the lease with the lease's id, and the
-// generation of the page with the generation that it was promised, both before and after it copies a page. This is
-// how the target of a push compares the push's permit; the argument in permit.go holds here, too, with "revoke" for
-// "cancel" and "the reader" for T. Revoke changes the word, with a full barrier, before it posts Revoked. So a copy
-// that passes both comparisons consists of bytes that nobody stored into from its first load to its last.
+// Peers on the same host read a pool without involving the owner's process. The owner therefore publishes, in memory
+// that peers map read-only, which reads are allowed: a record for each read lease that stands, and for each page the
+// number of bytes that read leases cover. A reader compares the word of the lease with the lease's id, and the
+// generation of the page with the generation that was offered, both before and after copying a page. The target of a
+// push compares the push's permit in the same way; the argument in permit.go holds here, too, with "revoke" for
+// "cancel" and "the reader" for T. Revoke changes the word, with a full barrier, before Revoked is posted. So a copy
+// that passes both comparisons consists of bytes that nobody stored into from the first load of the copy to the last
+// load (M3).
 //
-// Any number of reads may be in flight under one lease: the word belongs to the lease, and readers change nothing.
+// Any number of reads may be in flight under a lease: the word belongs to the lease, and readers change nothing.
 //
-// The low 16 bits of a grant's id give the place of its record; no two grants in force have these bits in common. The
-// record also names the peer of the lease, and a reader treats another peer's lease as refused. That keeps order
-// among honest processes but is no protection: a process that has mapped the pool can read all of it. Therefore only
-// processes of the same user are allowed to map it.
+// The low 16 bits of a grant's id give the slot of the record; no two grants in force have these bits in common. The
+// record also names the peer of the lease, and a reader treats another peer's lease as refused. That keeps order among
+// honest processes but is no protection: a process that has mapped the pool can read the whole pool. Therefore only
+// processes of the same user are allowed to map a pool.
 //
 //	words                       contents
-//	3s, 3s+1, 3s+2              the lease in slot s: its id (zero if there is none) and its peer
-//	3*2^16 and on, 32 bits each a page: its bytes under read leases, zero if there are none
+//	3s, 3s+1, 3s+2              the lease in slot s: the id (zero if there is none) and the peer
+//	3*2^16 and on, 32 bits each a page: the number of bytes under read leases
 
 const (
 	readSlots      = 1 << 16
@@ -40,7 +41,7 @@ const (
 	readTableBytes = readSlots * readSlotWords * 8
 )
 
-// readPermits are the read permits of one pool. The methods are not safe for concurrent use.
+// readPermits are the read permits of a pool. The methods are not safe for concurrent use.
 type readPermits struct {
 	file  *os.File
 	mem   []byte
@@ -87,7 +88,7 @@ func (r *readPermits) issue(id effects.GrantID, peer effects.Incarnation) {
 	atomic.StoreUint64(&slot[0], uint64(id))
 }
 
-// withdraw ends an issued permit: no copy under this lease passes its comparisons any more, whether the copy is in
+// withdraw ends an issued permit: no copy under this lease passes the comparisons any more, whether the copy is in
 // progress anywhere or begins later.
 func (r *readPermits) withdraw(id effects.GrantID) { publish(&r.table.slot(id)[0], 0) }
 
@@ -113,8 +114,8 @@ type PeerReadPermits struct {
 	table readTable
 }
 
-// MapReadPermits checks and maps the read permits of a peer's pool that has so many pages. It does not close fd,
-// which belongs to the caller.
+// MapReadPermits checks and maps the read permits of a peer's pool that has so many pages. The file fd still belongs
+// to the caller.
 func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
 	size, _, err := sealedSize(fd)
 	if err != nil {
@@ -132,8 +133,8 @@ func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
 
 // Permit returns the permit of a lease that lets reader read length bytes of a page. Codes: OK; Withdrawn: no such
 // lease stands, or no lease covers the page; Refused: another peer has the lease; TooLarge: fewer bytes are leased.
-// Permit does not check that this very lease covers the page: a reader that was offered the page learned its lease
-// from the owner. The index must lie within the mapping.
+// Permit does not check that this very lease covers the page: the offer of the page named the lease. The index must
+// lie within the mapping.
 func (p *PeerReadPermits) Permit(id effects.GrantID, reader effects.Incarnation, index,
 	length uint32) (Permit, effects.Code) {
 	slot := p.table.slot(id)
@@ -142,8 +143,8 @@ func (p *PeerReadPermits) Permit(id effects.GrantID, reader effects.Incarnation,
 		atomic.LoadUint64(&slot[2]) == binary.NativeEndian.Uint64(reader[8:])
 	lent := atomic.LoadUint32(&p.table.lengths[index])
 	switch {
-	// The permit is checked last, because the record may have been another lease's before: if it stands now, the
-	// loads above saw this lease's record.
+	// The permit is checked last, because the record may have been another lease's before: if the permit stands now,
+	// the loads above saw this lease's record.
 	case id == 0 || !permit.stands():
 		return permit, effects.Withdrawn
 	case !mine:

@@ -11,19 +11,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// These numbers are from Linux's fcntl.h and time.h. They are written here because this package depends on the
-// standard library alone.
+// These numbers are from Linux's fcntl.h and time.h, and are written here because this package depends on the standard
+// library alone.
 const (
 	fGetSeals     = 1034
 	clockBoottime = 7
 )
 
-// RequiredSeals are the seals that a peer's memory must have before this process maps it. Without them a peer could
-// truncate the file under the mapping and make this process fault.
+// RequiredSeals are the seals that a peer's memory must have before this process maps the memory. Without these seals
+// a peer could truncate the file under the mapping and make this process fault.
 const RequiredSeals = backing.SealsOfSize
 
 // newSegment creates and maps memory of size bytes that peers can only read. The name appears in /proc. The memory is
-// allocated at once, unless ctx ends first; with overcommit it is allocated when first touched.
+// allocated at once, unless ctx ends first, or with overcommit when first touched.
 func newSegment(ctx context.Context, name string, size uint64, overcommit bool) (*os.File, []byte, error) {
 	return backing.Memfd{Name: name, Bytes: size, Overcommit: overcommit}.Take(ctx)
 }
@@ -37,8 +37,8 @@ type Mapping struct {
 	table     []uint64
 }
 
-// MapPool checks and maps a peer's pool for reading: the file of its pages and the file of their generations. It does
-// not close the files, which belong to the caller.
+// MapPool checks and maps a peer's pool for reading: the file of the pages and the file of the generations. The files
+// still belong to the caller.
 func MapPool(memory, generations uintptr, pages uint32, pageBytes uint64) (*Mapping, error) {
 	size, err := poolBytes(pages, pageBytes)
 	if err != nil {
@@ -51,7 +51,7 @@ func MapPool(memory, generations uintptr, pages uint32, pageBytes uint64) (*Mapp
 	if sealed < size {
 		return nil, fmt.Errorf("the peer's memory has %d bytes; %d pages of %d need %d", sealed, pages, pageBytes, size)
 	}
-	// A mapping of huge pages must end at the end of a huge page, or it could not be unmapped.
+	// A mapping of huge pages must end at the end of a huge page, or unmapping would fail.
 	size = min((size+unit-1)/unit*unit, sealed)
 	if sealed, _, err = sealedSize(generations); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func MapPool(memory, generations uintptr, pages uint32, pageBytes uint64) (*Mapp
 }
 
 // sealedSize returns the size of a peer's memory, which the peer cannot change any more, and the size of the unit in
-// which the kernel allocates it: that of a huge page, or less.
+// which the kernel allocates the memory: the size of a huge page, or less.
 func sealedSize(fd uintptr) (size, unit uint64, err error) {
 	seals, _, e := syscall.Syscall(syscall.SYS_FCNTL, fd, fGetSeals, 0)
 	if e != 0 {
@@ -80,7 +80,7 @@ func sealedSize(fd uintptr) (size, unit uint64, err error) {
 	if seals&RequiredSeals != RequiredSeals {
 		return 0, 0, fmt.Errorf("the peer's memory has seals %#x; %#x are required", seals, RequiredSeals)
 	}
-	// The size is read after the seals were checked, because only from then on it cannot change.
+	// The size is read after the seals were checked, because only from then on the size cannot change.
 	var st syscall.Stat_t
 	if err := syscall.Fstat(int(fd), &st); err != nil {
 		return 0, 0, fmt.Errorf("size of the peer's memory: %w", err)
@@ -99,12 +99,12 @@ func mapForReading(fd uintptr, size uint64) ([]byte, error) {
 	return mem, nil
 }
 
-// Unmap ends the mapping. No Copy may be in progress or follow.
+// Unmap ends the mapping. No copy may be in progress or follow.
 func (m *Mapping) Unmap() error {
 	return errors.Join(syscall.Munmap(m.mem), syscall.Munmap(m.tableMem))
 }
 
-// poolBytes returns the bytes that the pages of a pool take. It fails if the configuration makes no sense.
+// poolBytes returns the bytes that the pages of a pool take, and fails if the configuration makes no sense.
 func poolBytes(pages uint32, pageBytes uint64) (uint64, error) {
 	const most = 1 << 46 // a part of the 47 bits of addresses that a process can map on amd64
 	if pages == 0 || pageBytes == 0 || pageBytes > PageBytesMax || uint64(pages) > (most-tableBytes(pages))/pageBytes {

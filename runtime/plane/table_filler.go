@@ -7,15 +7,15 @@ import (
 
 // A tableFiller fills the page tables of a pool's mapping in the background. The memory of a pool is allocated when
 // the pool is made, but the first store into each page of the host still costs a page fault of some microseconds: a
-// transfer into pages that were never used would take several times as long as the next one.
+// transfer into pages that were never used would take several times as long as the next transfer.
 type tableFiller struct {
 	stopped atomic.Bool
 	done    chan struct{} // closed when the goroutine has ended
 }
 
 const (
-	// fillBytes is the size of the part that one call fills. Close waits for at most one such call, and so does
-	// another goroutine that maps memory of the process meanwhile.
+	// fillBytes is the size of the part that a call fills. Close waits for at most one call, and so does another
+	// goroutine that maps memory of the process meanwhile.
 	fillBytes = 2 << 20
 	// madvPopulateWrite is MADV_POPULATE_WRITE of Linux's mman-common.h, available since Linux 5.14.
 	madvPopulateWrite = 23

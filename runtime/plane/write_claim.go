@@ -2,8 +2,8 @@ package plane
 
 import "github.com/kvferry/kvferry/effects"
 
-// A WriteClaim is one push that the pool has admitted. At most one push at a time is admitted to a page, so that
-// bytes of two pushes never mix in it.
+// A WriteClaim is a push that the pool has admitted. At most one push at a time is admitted to a page, so that bytes
+// of two pushes never mix in a page.
 type WriteClaim struct {
 	pool    *Pool
 	grantID effects.GrantID
@@ -12,15 +12,15 @@ type WriteClaim struct {
 	pages   []effects.Page
 }
 
-// ClaimWrite admits a push of peer under a write grant to pages, each of which is to be stored in its full Length. It
-// admits all pages or none, keeps the slice, and returns one of these codes:
+// ClaimWrite admits a push of peer under a write grant to pages, each of which is to be stored in its full Length.
+// Either all pages are admitted or none. The claim keeps the slice. The codes are:
 //
-//   - OK. The caller must end the claim by one call of Land.
-//   - Withdrawn: the grant has ended, or one of the pages has landed.
-//   - Refused: another peer has the grant, or another push to one of the pages is in flight.
-//   - Stale: a page is named in another generation than the granted one.
+//   - OK. The caller must end the claim by a single call of Land.
+//   - Withdrawn: the grant has ended, or at least one of the pages has landed.
+//   - Refused: another peer has the grant, or a page has another push in flight.
+//   - Stale: a page is named in another generation than was granted.
 //   - TooLarge: a page is to get more bytes than were granted.
-//   - Mismatch: a page is to get fewer bytes than were granted, which would leave old bytes behind the new ones.
+//   - Mismatch: a page is to get fewer bytes than were granted, which would leave old bytes behind the new bytes.
 //   - NotFound: the pool has no such page.
 func (p *Pool) ClaimWrite(
 	peer effects.Incarnation, id effects.GrantID, pages []effects.Page,
@@ -75,8 +75,8 @@ func (c *WriteClaim) Page(i int) effects.Page { return c.pages[i] }
 // Len returns the number of pages.
 func (c *WriteClaim) Len() int { return len(c.pages) }
 
-// Hold enters page i for one bounded store and returns the bytes to store into. It returns nil if the grant was
-// revoked. After a successful Hold the caller must call Release soon, and must not store afterwards. It must not wait
+// Hold enters page i for a single bounded store and returns the bytes to store into, or nil if the grant was revoked.
+// After a successful Hold the caller must call Release soon, and must not store afterwards. The caller must not wait
 // for a peer in between, because Revoke completes only when all holders have left (M3).
 func (c *WriteClaim) Hold(i int) []byte {
 	page := c.pages[i]
@@ -94,9 +94,9 @@ func (c *WriteClaim) Release(i int) {
 	}
 }
 
-// Land ends the claim. It closes the pages for which whole is true and whose grant still stands: nobody can store
-// into them any more under this grant. One Landed reports them. The other pages may be claimed again. Land reports
-// whether all pages have landed. No hold of the claim may be in progress.
+// Land ends the claim. Pages for which whole is true are closed if the grant still covers the page: nobody can store
+// into a closed page any more under this grant. A single Landed reports the closed pages. The remaining pages may be
+// claimed again. Land reports whether all pages have landed. No hold of the claim may be in progress.
 //
 // Landed is posted under the pool's lock. A Revoked that is posted later was therefore decided later, and never ends
 // a grant while a Landed that reports pages of that grant is still to come.

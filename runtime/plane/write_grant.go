@@ -8,19 +8,19 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A writeGrant is one peer's permission to store into pages. The pool keeps it until all of its pages have landed or
-// it is revoked and no holder is left.
+// A writeGrant is a peer's permission to store into pages. The pool keeps the grant until all pages have landed, or
+// until the grant is revoked and no holder is left.
 type writeGrant struct {
 	peer      effects.Incarnation
-	turn      turn     // the turn in which the fences of its pages are open
+	turn      turn     // the turn in which the fences of the pages are open
 	pages     []uint32 // all pages of the grant
-	openPages int      // how many of them have not landed
+	openPages int      // the number of pages that have not landed
 	// pagesHeld counts the pages that a holder had entered when the grant was revoked and has not left yet. Revoked
-	// follows when it becomes zero. Before Revoke it is zero.
+	// follows when the count becomes zero. Before Revoke the count is zero.
 	pagesHeld int
 }
 
-// A pageState says what one page is granted for. The zero value means that it is granted for nothing.
+// A pageState describes the grants of a page. The zero value means that the page has no grant.
 //
 // Invariant: a page has a write grant (grant or revoking is set) or read leases (readLeases > 0), never both (M1).
 type pageState struct {
@@ -28,14 +28,14 @@ type pageState struct {
 	generation effects.Generation
 	length     uint32
 	claimed    bool // a push to the page is in flight
-	// revoking is the revoked grant that waits for this page's holders to leave; zero if none does.
+	// revoking is the revoked grant that waits for this page's holders to leave; zero if there is none.
 	revoking   effects.GrantID
 	readLeases uint32 // read leases that cover the page, including those whose revocation is not complete
 }
 
-// Grant gives a peer the right to store into pages, after publishing their generations; or, if e.Read is set, the
-// right to read them. The grant is in force when Grant returns. A grant that names no peer admits nothing, because
-// nobody could use it on a fenced plane.
+// Grant gives a peer the right to store into pages, after publishing the generations; or, if e.Read is set, the right
+// to read pages. The grant is in force when Grant returns. A grant that names no peer admits nothing, because nobody
+// could use the grant on a fenced plane.
 func (p *Pool) Grant(e *effects.Grant) {
 	if e.Read {
 		p.grantRead(e)
@@ -72,9 +72,9 @@ func (p *Pool) mustBeNew(id effects.GrantID) {
 	}
 }
 
-// Revoke takes a grant back. It posts one Revoked when nothing can touch the pages of the grant any more, and no read
-// of them can succeed any more: at once if no hold is in progress, otherwise when the last holder leaves. Because
-// holds are bounded, Revoke always completes (M3).
+// Revoke takes a grant back. One Revoked is posted when nothing can touch the pages of the grant any more, and no read
+// of these pages can succeed any more: at once if no hold is in progress, otherwise when the last holder leaves.
+// Because holds are bounded, Revoke always completes (M3).
 func (p *Pool) Revoke(id effects.GrantID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *Pool) Revoke(id effects.GrantID) {
 		return
 	}
 	g := p.grants[id]
-	// All pages of the grant have landed, or it admitted nothing.
+	// All pages of the grant have landed, or the grant admitted nothing.
 	if g == nil {
 		p.sink.Post(&effects.Revoked{Grant: id})
 		return
@@ -118,7 +118,7 @@ func (p *Pool) RevokeAll() {
 	}
 }
 
-// lastHolderLeft is called when the last holder has left a page whose grant was revoked under it.
+// lastHolderLeft is called when the last holder has left a page and the page's grant was revoked meanwhile.
 func (p *Pool) lastHolderLeft(index uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

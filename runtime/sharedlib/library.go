@@ -17,20 +17,22 @@ import (
 	"unsafe"
 )
 
-// A Library is a loaded library. It is never unloaded, because libraries of CANN have threads, thread-local data and
-// exit handlers of their own.
+// A Library is a loaded library. A library is never unloaded, because libraries of CANN have threads, thread-local
+// data and exit handlers.
 type Library struct {
 	handle unsafe.Pointer
 
 	File string // the file that was loaded
 
-	// Signals are those for which loading has installed a handler that does not run on the alternate stack. A Go program
-	// aborts when such a handler runs on one of its threads, so the caller should log them.
+	// Signals lists the signals for which loading has installed a handler that does not run on the alternate stack. A
+	// Go program aborts when a handler without the alternate stack runs on a thread of Go, so the caller should log
+	// the signals.
 	Signals []int
 }
 
-// Open loads the library at path, a file or a bare name. The error is the loader's. Call it before the process forks,
-// because loading may start threads. The library's symbols become global, because its plug-ins look for them.
+// Open loads the library at path, a file or a bare name. The error is the loader's. A caller must load libraries
+// before the process forks, because loading may start threads. The library's symbols become global, because plug-ins
+// look for the symbols.
 func Open(path string) (*Library, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -64,9 +66,9 @@ type Symbol struct {
 	Offset   uintptr // offset of the function's pointer in the binding's table
 }
 
-// Resolve stores the address of each symbol in a table in C memory. It returns the required and the optional symbols
-// that the library lacks; symbols in hidden count as lacking, for tests of old releases. Pointers of these symbols are
-// not changed.
+// Resolve stores the address of each symbol in a table in C memory. The results are the required and the optional
+// symbols that the library lacks; symbols in hidden count as lacking, for tests of old releases. Pointers of these
+// symbols are not changed.
 func (l *Library) Resolve(table unsafe.Pointer, symbols []Symbol, hidden []string) (required, optional []string) {
 	for _, s := range symbols {
 		name := C.CString(s.Name)

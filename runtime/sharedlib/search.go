@@ -43,7 +43,7 @@ func toolkitHome() string {
 	return os.Getenv("ASCEND_TOOLKIT_HOME")
 }
 
-// machine returns the processor's name as the toolkit's folders use it.
+// machine returns the processor's name in the form of the toolkit's folders.
 func machine() string {
 	switch runtime.GOARCH {
 	case "arm64":
@@ -74,7 +74,7 @@ func AppendAttempts(b *strings.Builder, tried []Attempt) {
 }
 
 // ToolkitVersion reads the version of a package of CANN from the toolkit's own records, or returns "" if there are
-// none. Old releases of the libraries cannot report it themselves.
+// none. Old releases of the libraries cannot report the version themselves.
 func ToolkitVersion(name string) string {
 	home := toolkitHome()
 	if home == "" {

@@ -111,7 +111,7 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	if late || len(into) == 0 {
 		into = b.ticks(into)
 	}
-	if late && s.Timers == TimersUnits && w.System.Engine.Unfinished(w) > 0 && b.waits() {
+	if late && s.Timers == TimersUnits && w.System.Pending() > 0 && b.waits() {
 		into = append(into, choice{move: moveWait})
 	}
 	if b.frozen != plan.Nobody {

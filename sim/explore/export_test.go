@@ -87,24 +87,16 @@ func (a *Alike) visit(b *branch, path Path) error {
 	return nil
 }
 
-// Cloner runs runs to their ends by their clones.
-type Cloner struct{ s *shape }
-
-// NewCloner is one for runs like one.
-func NewCloner(like Run) *Cloner { return &Cloner{newShape(like)} }
-
-// Unused are rules that matched nothing.
-func (c *Cloner) Unused() []string { return c.s.walker.Unused() }
-
 // Live runs a run to its end, and goes on with a clone after every twentieth of its faulty phase. It returns the hash
-// of the event log.
-func (c *Cloner) Live(run Run) uint64 {
+// of the event log, and the rules of the clones that matched nothing.
+func Live(run Run) (hash uint64, unused []string) {
+	s := newShape(run)
 	b := &branch{run: run, w: run.Whole()}
 	for _, phase := range []func(){
 		func() {
 			for i := range int64(20) {
 				b.w.RunUntil(int64(b.w.Setting.Faulty)*(i+1)/20, nil)
-				b = c.s.clone(b)
+				b = s.clone(b)
 			}
 		}, func() { b.w.Heal() }, func() { b.w.Finish() }, func() { b.w.Probes() }, func() { b.w.Expire() },
 		func() { b.w.End() },
@@ -112,5 +104,5 @@ func (c *Cloner) Live(run Run) uint64 {
 		b.w.Journal.Note(b.w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
 		phase()
 	}
-	return b.w.Journal.Hash
+	return b.w.Journal.Hash, s.walker.Unused()
 }

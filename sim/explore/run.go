@@ -22,7 +22,7 @@ type Run interface {
 	Whole() *world.World
 	// Cloned makes a copy of a run independent of the original.
 	Cloned()
-	// Kinds returns the types that the run consists of.
+	// Kinds returns the types of the system that the world does not show.
 	Kinds() Kinds
 
 	// Called returns the name of a node in scopes.
@@ -50,11 +50,8 @@ type Run interface {
 	Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr)
 }
 
-// Kinds lists types of a run that only its system knows.
+// Kinds lists types of a run that only its system knows, besides those of the machines and of the oracles' memory.
 type Kinds struct {
-	Run      reflect.Type   // the run itself
-	Machines []reflect.Type // the machines, as pointers
-	States   []reflect.Type // the memory of users' oracles
 	// Others lists the types that interfaces of the system can hold, as pointers.
 	Others map[reflect.Type][]reflect.Type
 	// Bags hashes lists in which the order does not matter, and in which not all elements matter.

@@ -33,7 +33,7 @@ const ageMax = int64(unitsMax * Unit)
 // newShape returns a shape for runs of the same types as like.
 func newShape(like Run) *shape {
 	s := &shape{kinds: like.Kinds()}
-	s.walker = snapshot.New(append(append(s.machineRules(), s.worldRules()...), s.nameRules()...)...)
+	s.walker = snapshot.New(append(append(s.machineRules(), s.worldRules(like)...), s.nameRules()...)...)
 	return s
 }
 
@@ -56,12 +56,19 @@ func (s *shape) hash(b *branch) uint64 {
 func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.Now, -ageMax)) }
 
 // worldRules returns the rules for the types of a world.
-func (s *shape) worldRules() []snapshot.Rule {
+func (s *shape) worldRules(like Run) []snapshot.Rule {
+	var machines, states []reflect.Type
+	for _, n := range like.Whole().Nodes {
+		machines = withTypeOf(machines, n.Machine)
+	}
+	for _, state := range like.Whole().Panel.States {
+		states = withTypeOf(states, state)
+	}
 	rules := []snapshot.Rule{
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
-		{Type: reflect.TypeFor[Run](), Are: []reflect.Type{s.kinds.Run}},
-		{Type: reflect.TypeFor[effects.Machine](), Are: s.kinds.Machines},
-		{Type: reflect.TypeFor[oracle.State](), Are: append(s.kinds.States, reflect.TypeFor[*struct{}]())},
+		{Type: reflect.TypeFor[Run](), Are: []reflect.Type{reflect.TypeOf(like)}},
+		{Type: reflect.TypeFor[effects.Machine](), Are: machines},
+		{Type: reflect.TypeFor[oracle.State](), Are: states},
 		{Type: reflect.TypeFor[world.Queue](), Hash: s.queue},
 		{Word: "bag", Compile: s.compileBag},
 		worded("instant", s.instant),
@@ -70,6 +77,14 @@ func (s *shape) worldRules() []snapshot.Rule {
 		rules = append(rules, snapshot.Rule{Type: t, Are: are})
 	}
 	return rules
+}
+
+// withTypeOf returns the types with the type of a value, once. The order of the types is part of the hashes.
+func withTypeOf(types []reflect.Type, x any) []reflect.Type {
+	if t := reflect.TypeOf(x); !slices.Contains(types, t) {
+		return append(types, t)
+	}
+	return types
 }
 
 // compileBag returns the hash function of an unordered list. The function leaves out elements to which nothing

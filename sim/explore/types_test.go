@@ -2,6 +2,7 @@ package explore_test
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/systems"
 	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
@@ -24,27 +26,36 @@ import (
 // every tag makes sense where it stands, no room of a machine points into another's, and none has views of a message
 // that it was given in a former step: that memory is its driver's again.
 func TestTypes(t *testing.T) {
-	w, root := walker(t), explore.Situation
-	for _, fault := range w.Check(root) {
-		t.Error(fault)
-	}
 	reached, slots := map[reflect.Type]bool{}, map[reflect.Type]bool{}
-	for owner, f := range w.Fields(root) {
-		reached[owner] = true
-		if to, ok := pointsAway(owner, f.Type); ok {
-			t.Errorf("%s.%s points to a %s of another room: rooms come by argument", owner, f.Name, to)
+	tagged := map[reflect.Type]string{} // a field with the tag past, of each type that has one
+	for _, w := range walkers(t) {
+		for _, fault := range w.Check(explore.Situation) {
+			t.Error(fault)
 		}
-		if f.Tag != `snap:"scratch"` && strings.HasPrefix(owner.PkgPath(), roomsOfMachines) && isMessage(f.Type) {
-			t.Errorf("%s.%s is a message with views of a body, which is of use within one step only: tag it scratch",
-				owner, f.Name)
+		world := map[reflect.Type]bool{}
+		for owner, f := range w.Fields(explore.Situation) {
+			if world[owner] = true; reached[owner] {
+				continue // The world of another flow has it too.
+			}
+			if to, ok := pointsAway(owner, f.Type); ok {
+				t.Errorf("%s.%s points to a %s of another room: rooms come by argument", owner, f.Name, to)
+			}
+			if f.Tag != `snap:"scratch"` && strings.HasPrefix(owner.PkgPath(), roomsOfMachines) && isMessage(f.Type) {
+				t.Errorf("%s.%s is a message with views of a body, which is of use within one step only: tag it scratch",
+					owner, f.Name)
+			}
+			if f.Tag == `snap:"past"` {
+				tagged[owner] = f.Name
+			}
+			if isSlab(owner) {
+				inSlot(slots, explore.Element(owner))
+			}
 		}
-		if isSlab(owner) {
-			inSlot(slots, explore.Element(owner))
-		}
+		maps.Copy(reached, world)
 	}
-	for owner, f := range w.Fields(root) {
-		if f.Tag == `snap:"past"` && !slots[owner] {
-			t.Errorf("%s.%s is to be hashed of slots that are free, and lies in none", owner, f.Name)
+	for owner, field := range tagged {
+		if !slots[owner] {
+			t.Errorf("%s.%s is to be hashed of slots that are free, and lies in none", owner, field)
 		}
 	}
 	for _, must := range []reflect.Type{
@@ -57,9 +68,18 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// walker is one for ranks alone.
+// walker returns a walker for ranks alone.
 func walker(t *testing.T) *snapshot.Walker {
 	return explore.Walker(began(t, sim.PD(), explore.Scope{}))
+}
+
+// walkers returns a walker for ranks alone, and one for a small world of each flow.
+func walkers(t *testing.T) []*snapshot.Walker {
+	all := []*snapshot.Walker{walker(t)}
+	for _, flow := range systems.Flows {
+		all = append(all, explore.Walker(began(t, sim.PD(), flow.Scopes()[0])))
+	}
+	return all
 }
 
 // What TestTypes would say of types that are made up.

@@ -69,17 +69,17 @@ func (w *World) Carry(n *Node, e effects.Effect) {
 		n.scatter(w, e)
 	case *effects.Deliver:
 		note(KindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
-		w.System.Engine.Outcome(w, n, e)
+		w.System.Delivered(n, e)
 	case *effects.Return:
 		note(KindReturn, uint64(e.Ticket), 0, 0)
-		w.System.Engine.Returned(w, n, e)
+		w.System.Returned(n, e)
 	case *effects.Observe:
 		note(KindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		if !n.User {
 			w.Result.fact(e.Fact)
 		}
 		OnObserved.Report(&w.Panel, n.ID, Observed{n, e})
-		w.System.Engine.Observed(w, n, e)
+		w.System.Observed(n, e)
 		if e.Fact == effects.FactMalformed {
 			w.unread = false
 		}

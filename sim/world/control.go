@@ -253,7 +253,7 @@ func (n *Node) send(w *World, e *effects.Send) {
 	}
 	if delay, ok := c.transit(w, draw.Request, ToServer, c.Sent); ok {
 		w.After(delay, Delivery{Kind: KindArrive, Node: plan.Nobody, A: c.ID, B: uint64(e.Corr),
-			Body: w.Body(w.System.Words.Asked(w, n, c, e.Body))})
+			Body: w.Body(w.System.RequestInTransit(n, c, e.Body))})
 	}
 }
 
@@ -273,12 +273,12 @@ func (w *World) arrive(d Delivery) {
 		return
 	}
 	if c.Server == plan.Outsider {
-		w.System.Outsider.Asked(w, c, effects.Corr(d.B), d.Body)
+		w.System.OutsiderAsked(c, effects.Corr(d.B), d.Body)
 		w.Recycle(d.Body)
 		return
 	}
 	if c.Server == plan.Engines {
-		w.System.Engine.Asked(w, c, effects.Corr(d.B), d.Body)
+		w.System.Dispatched(c, effects.Corr(d.B), d.Body)
 		w.Recycle(d.Body)
 		return
 	}
@@ -317,16 +317,16 @@ func (n *Node) reply(w *World, e *effects.Reply) {
 	r.Replied = true
 	OnReplying.Report(&w.Panel, n.ID, Replying{n, uint64(e.Request), e.Body})
 	if r.Plain != 0 {
-		w.System.Outsider.Answered(w, r, e.Body)
+		w.System.OutsiderAnswered(r, e.Body)
 		return
 	}
 	c := r.Conn
 	if c == nil || c.Dead || c.Closed || w.Lost(c, plan.FaultReplyLost, r.nth) {
 		return
 	}
-	body := w.System.Words.OnItsWay(w, n, plan.FaultCorruptReply, c, ToClient, r.nth, e.Body)
+	body := w.System.InTransit(n, plan.FaultCorruptReply, c, ToClient, r.nth, e.Body)
 	if c.Channel == effects.ChannelInit && w.Struck(plan.FaultHandshake, c.Name, r.nth) {
-		body = w.System.Words.Wrong()
+		body = w.System.WrongReply()
 	}
 	if delay, ok := c.transit(w, draw.Reply, ToClient, r.nth); ok {
 		w.After(delay, Delivery{Kind: KindAnswer, Node: plan.Nobody, A: c.ID, B: uint64(r.Corr), Body: w.Body(body)})

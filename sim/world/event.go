@@ -20,7 +20,7 @@ func (n *Node) event(w *World, d Delivery) {
 		ev = &s.tick
 	case KindCommand:
 		t := effects.Ticket(d.A)
-		s.command = effects.Command{Ticket: t, Body: w.System.Engine.Command(w, n, t)}
+		s.command = effects.Command{Ticket: t, Body: w.System.CommandBody(n, t)}
 		ev = &s.command
 	case KindReceived:
 		OnReceived.Report(&w.Panel, n.ID, Received{n, d})

@@ -97,7 +97,7 @@ func (n *Node) die(w *World) {
 // stop ends the machine of an incarnation and its connections.
 func (n *Node) stop(w *World) draw.Of {
 	oracle.OnDown.Report(&w.Panel, n.ID, oracle.Down{})
-	w.System.Engine.Died(w, n)
+	w.System.VoidCommands(n)
 	n.Up = false
 	n.Trap = Trap{}
 	n.Thaw = 0
@@ -259,7 +259,7 @@ func (n *Node) noise(w *World, x Delivery) {
 			b = append(b, byte(draw.Hash(uint64(d), draw.Noise, 1, i)))
 		}
 	} else {
-		b = w.System.Words.Good()
+		b = w.System.ValidRequest()
 		b = b[:d.Again().Below(uint64(len(b)))]
 	}
 	channel := w.AnyPort(n, d.Again().Again())

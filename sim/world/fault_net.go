@@ -94,7 +94,7 @@ func (w *World) mischief(x Delivery) {
 	case plan.FaultReset:
 		n.reset(w)
 	default:
-		w.System.Mischief(w, n, f)
+		w.System.Mischief(n, f)
 		return
 	}
 	if f.Fault != plan.FaultTwice || n.twice { // The second crash belongs to the same fault.
@@ -143,11 +143,11 @@ func (w *World) Overhear(body []byte) {
 }
 
 // AnyPort draws one of the channels on which a node listens. A node of ranks that listens on none receives noise all
-// the same, on one of System.Closed.
+// the same, on one of [System.ClosedPorts].
 func (w *World) AnyPort(n *Node, d draw.Of) effects.Channel {
 	ports := n.Listens
 	if len(ports) == 0 && !n.User {
-		ports = w.System.Closed
+		ports = w.System.ClosedPorts()
 	}
 	return ports[d.Below(uint64(len(ports)))]
 }
@@ -193,7 +193,7 @@ func Mutate(b []byte, d draw.Of) []byte {
 // Corrupt damages the nth message of c, or its reply, in flight, provided that the damage can be recognized. Damage
 // that still reads as a well-formed message would be a lie of a peer, which is a different fault.
 func (w *World) Corrupt(f plan.Fault, c *Conn, nth uint64, body []byte) []byte {
-	legible := w.System.Words.Legible(w, c)
+	legible := w.System.Legible(c)
 	if legible == nil {
 		return body
 	}
@@ -202,7 +202,7 @@ func (w *World) Corrupt(f plan.Fault, c *Conn, nth uint64, body []byte) []byte {
 		return body
 	}
 	if f == plan.FaultCorruptReply && !w.Nodes[c.Client].User && d.Again().Again().Permille(300) {
-		if b, ok := w.System.Words.Senseless(body); ok {
+		if b, ok := w.System.SenselessReply(body); ok {
 			return b
 		}
 	}

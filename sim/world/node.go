@@ -105,7 +105,7 @@ type Pools struct {
 
 // start begins a new incarnation of n.
 func (n *Node) start(w *World) error {
-	m, err := w.System.Boot(w, n)
+	m, err := w.System.Boot(n)
 	if err != nil {
 		return fmt.Errorf("sim: node %d: %w", n.ID, err)
 	}

@@ -48,21 +48,21 @@ func (w *World) Heal() {
 // Finish runs until every command has ended and all lent memory is returned (L1).
 func (w *World) Finish() {
 	for w.Failure == nil {
-		w.RunUntil(w.Now+int64(w.System.Engine.Patience(w)), nil)
-		if w.System.Engine.Unfinished(w) == 0 {
+		w.RunUntil(w.Now+int64(w.System.Patience()), nil)
+		if w.System.Pending() == 0 {
 			return
 		}
-		w.System.Engine.Overdue(w) // Engines that retry may have given new commands.
+		w.System.Overdue() // Engines that retry may have given new commands.
 	}
 }
 
 // Probes verifies that everything works again (L5).
-func (w *World) Probes() { w.System.Engine.Probe(w) }
+func (w *World) Probes() { w.System.Probe() }
 
 // Expire runs until what is never requested has expired. Afterwards only ready chunks may be left (S17, L2).
 func (w *World) Expire() {
-	w.RunUntil(w.Now+int64(w.System.Engine.Patience(w)+w.System.Engine.Keeps(w)), nil)
-	w.System.Engine.Overdue(w)
+	w.RunUntil(w.Now+int64(w.System.Patience()+w.System.KeepTime()), nil)
+	w.System.Overdue()
 	for _, l := range w.Links {
 		if n := w.Nodes[l.From]; l.Told && !l.Dropped && l.FromLife == n.Life && w.Failure == nil {
 			w.Fail("S17", "node %d never drops link %d, of whose loss it was told", n.It(), oracle.Link(l.ID))
@@ -79,10 +79,10 @@ func (w *World) Expire() {
 // End drains every node and verifies that nothing remains (L6).
 func (w *World) End() {
 	for _, n := range w.Nodes {
-		w.System.Engine.Drain(w, n)
+		w.System.Drain(n)
 	}
 	w.RunUntil(w.Now+int64(10*effects.Second), nil)
-	w.System.Engine.Overdue(w)
+	w.System.Overdue()
 	for _, n := range w.Nodes {
 		if w.Failure == nil {
 			OnRested.Report(&w.Panel, n.ID, Rested{n, "after it drained"})

@@ -167,7 +167,7 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 		n.inOrder(w, takes, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
 	}
 	if w.Setting.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
-		l := w.System.Outsider.Link(w, n)
+		l := w.System.OutsiderLink(n)
 		w.Links, n.Links = append(w.Links, l), append(n.Links, l)
 		n.inOrder(w, takes, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 		return
@@ -181,7 +181,7 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 	switch {
 	case !peer.Pool.served():
 		refuse(effects.Unreachable)
-	case !w.System.Calls(peer, e.Peer):
+	case !w.System.IsName(peer, e.Peer):
 		refuse(effects.Stale)
 	case !w.System.Invited(peer, e.Us, e.Peer, e.Blob[2:]):
 		w.Fail("contract", "node %d imports node %d with a token that was not given to it", n.It(), peer.It())

@@ -22,10 +22,10 @@ func (n *Node) scatter(w *World, e *effects.Scatter) {
 	if w.Failure != nil {
 		return
 	}
-	if take := w.System.Engine.Scatter; take != nil && take(w, n, e) {
+	if w.System.Scatter(n, e) {
 		return
 	}
-	name := w.System.Engine.Named(w, n, e.Ticket)
+	name := w.System.CommandName(n, e.Ticket)
 	d, code := draw.Hash(w.Seed, draw.Engine, uint64(name), uint64(e.First)<<8|12), effects.OK
 	if f, yes := w.Strikes(plan.FaultDMA, name, uint64(e.First)); yes {
 		code = refusal(contract.Scattering, f)

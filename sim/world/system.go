@@ -6,107 +6,97 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A System determines what runs in a world: machines of some kind, the engines that give commands to them and receive
-// the outcomes, and the faults that only the system can interpret. The world calls the system through these functions
-// and knows nothing else about it. The functions receive the world and must keep no state between calls; the state that
-// a system needs in a run is part of the world.
-type System struct {
-	Name string
+// A System is what runs in a world: machines of some kind, the engines that give commands to them and receive the
+// outcomes, and the faults that only the system can interpret. The world calls the system through these methods and
+// knows nothing else about it. A System belongs to one run: it contains the world and the system's own state of the run.
+//
+// The methods are grouped by the part of the system that they concern. The phases of a run are described at
+// [World.Live].
+type System interface {
+	// Nodes.
 
 	// Cast sets the role of a node of the plan.
-	Cast func(w *World, p *plan.Plan, n *Node)
+	Cast(n *Node)
 	// Boot gives a node the machine of a new incarnation and returns the memory of that incarnation.
-	Boot func(w *World, n *Node) (Pools, error)
-
-	Engine   Engine
-	Outsider Outsider
-	Words    Words
-
-	// Calls reports whether peers know the present incarnation of n by name.
-	Calls func(n *Node, name effects.Incarnation) bool
+	Boot(n *Node) (Pools, error)
+	// IsName reports whether peers know the present incarnation of n by name.
+	IsName(n *Node, name effects.Incarnation) bool
 	// Invited reports whether n gave the token to the peer, which knows n as us.
-	Invited func(n *Node, peer, us effects.Incarnation, token []byte) bool
-	// Tidy is called between deliveries.
-	Tidy func(w *World)
-
+	Invited(n *Node, peer, us effects.Incarnation, token []byte) bool
 	// Mischief makes a scheduled fault of the system strike, and counts the fault if it found something to strike.
-	Mischief func(w *World, n *Node, f *plan.Scheduled)
-	// Marks is the coverage point of the first mark of the system's machines.
-	Marks coverage.Point
-	// Closed lists the channels on which noise reaches a node that listens on no channel.
-	Closed []effects.Channel
-}
+	Mischief(n *Node, f *plan.Scheduled)
+	// PointMark returns the coverage point of the first mark of the system's machines.
+	PointMark() coverage.Point
+	// ClosedPorts lists the channels on which noise reaches a rank that listens on no channel.
+	ClosedPorts() []effects.Channel
+	// Tidy is called between deliveries.
+	Tidy()
 
-// Engine is the part of a system that gives commands to the machines and receives their outcomes.
-type Engine struct {
-	// Begin queues the workload of a plan.
-	Begin func(w *World)
+	// Engines: they give commands to the machines and receive the outcomes.
+
+	// StartEngines queues the workload of the plan.
+	StartEngines()
 	// Act carries out a delivery that an engine queued.
-	Act func(w *World, d Delivery)
-
-	// Command returns the body of a command that n's machine is about to receive.
-	Command func(w *World, n *Node, t effects.Ticket) effects.CommandBody
-	// Named returns the name of a command in draws.
-	Named func(w *World, n *Node, t effects.Ticket) plan.Subject
-	// Outcome, Returned and Observed receive what a machine reports to its engine.
-	Outcome  func(w *World, n *Node, e *effects.Deliver)
-	Returned func(w *World, n *Node, e *effects.Return)
-	Observed func(w *World, n *Node, e *effects.Observe)
-	// Died reports that an incarnation of n has ended, so that its engine's commands are void.
-	Died func(w *World, n *Node)
-
+	Act(d Delivery)
+	// CommandBody returns the body of a command that n's machine is about to receive.
+	CommandBody(n *Node, t effects.Ticket) effects.CommandBody
+	// CommandName returns the name of a command in draws.
+	CommandName(n *Node, t effects.Ticket) plan.Subject
+	// Delivered, Returned and Observed receive what a machine reports to its engine.
+	Delivered(n *Node, e *effects.Deliver)
+	Returned(n *Node, e *effects.Return)
+	Observed(n *Node, e *effects.Observe)
+	// VoidCommands ends the commands of n's engine, because the incarnation that received them has ended.
+	VoidCommands(n *Node)
 	// Notice and Tell receive one-way messages when they are sent. Taken reports whether the transport accepted the
 	// message. Notice receives messages to the proxy and returns the request that the message is about and the number
 	// of its missing chunks. Tell receives messages to a node. If either returns false, the run ends.
-	Notice func(w *World, n *Node, body []byte, taken bool) (request, missing uint64, ok bool)
-	Tell   func(w *World, n *Node, body []byte, taken bool) (ok bool)
-
-	// The functions below belong to the phases of a run after its faults have ended, except for Scatter and Asked.
-	//
+	Notice(n *Node, body []byte, taken bool) (request, missing uint64, ok bool)
+	Tell(n *Node, body []byte, taken bool) (ok bool)
+	// Dispatched receives a request on [ChannelDispatch].
+	Dispatched(c *Conn, corr effects.Corr, body []byte)
 	// Scatter passes chunks to an engine with device code that is not modelled here. It returns false if the code is
-	// modelled here. If Scatter is nil, the device code of all engines is.
-	Scatter func(w *World, n *Node, e *effects.Scatter) bool
+	// modelled here.
+	Scatter(n *Node, e *effects.Scatter) bool
+
+	// The phases of a run after its faults have ended.
+
 	// Patience returns a time span that is longer than anything with a deadline takes.
-	Patience func(w *World) effects.Duration
-	// Keeps returns the longest time for which something is kept that no peer requests.
-	Keeps func(w *World) effects.Duration
-	// Unfinished returns the number of commands that wait for an outcome or for their memory.
-	Unfinished func(w *World) int
+	Patience() effects.Duration
+	// KeepTime returns the longest time for which something is kept that no peer requests.
+	KeepTime() effects.Duration
+	// Pending returns the number of commands that wait for an outcome or for their memory.
+	Pending() int
 	// Overdue fails the run for anything that should have ended by now.
-	Overdue func(w *World)
+	Overdue()
 	// Probe verifies that everything works again.
-	Probe func(w *World)
+	Probe()
 	// Drain asks a node to drain.
-	Drain func(w *World, n *Node)
-	// Asked receives a request on [ChannelDispatch].
-	Asked func(w *World, c *Conn, corr effects.Corr, body []byte)
-}
+	Drain(n *Node)
 
-// Outsider is a peer that is not a node: it runs no machine of kvferry, and listens at [OutsiderHost].
-type Outsider struct {
-	// Asked receives a request to the outsider.
-	Asked func(w *World, c *Conn, corr effects.Corr, body []byte)
-	// Answered receives the reply to a request that the outsider sent to a node.
-	Answered func(w *World, r *Request, body []byte)
-	// Link creates the link that a node imports from the outsider.
-	Link func(w *World, n *Node) *Link
-}
+	// The outsider: a peer that is not a node. It runs no machine of kvferry, and listens at [OutsiderHost].
 
-// Words provides what the network needs to know about messages in order to corrupt them.
-type Words struct {
-	// OnItsWay returns a message of a node as it arrives: unchanged, corrupted, or in the encoding of another
-	// implementation. Asked does the same for a message that expects a reply. The returned bytes are borrowed until the
-	// next call.
-	OnItsWay func(w *World, n *Node, f plan.Fault, c *Conn, direction, nth uint64, body []byte) []byte
-	Asked    func(w *World, n *Node, c *Conn, body []byte) []byte
+	// OutsiderAsked receives a request to the outsider.
+	OutsiderAsked(c *Conn, corr effects.Corr, body []byte)
+	// OutsiderAnswered receives the reply to a request that the outsider sent to a node.
+	OutsiderAnswered(r *Request, body []byte)
+	// OutsiderLink creates the link that a node imports from the outsider.
+	OutsiderLink(n *Node) *Link
 
+	// Messages: what the network needs to know about them in order to corrupt them.
+
+	// InTransit returns a message of a node as it arrives: unchanged, corrupted, or in the encoding of another
+	// implementation. RequestInTransit does the same for a message that expects a reply. The returned bytes are borrowed
+	// until the next call.
+	InTransit(n *Node, f plan.Fault, c *Conn, direction, nth uint64, body []byte) []byte
+	RequestInTransit(n *Node, c *Conn, body []byte) []byte
 	// Legible returns the function that recognizes well-formed messages of a connection, or nil if there is no such
 	// function.
-	Legible func(w *World, c *Conn) func(body []byte) bool
-	// Senseless returns a reply that is well-formed but makes no sense.
-	Senseless func(body []byte) ([]byte, bool)
-	// Wrong returns a reply to a question that was not asked.
-	Wrong func() []byte
-	// Good returns a request as nodes receive it.
-	Good func() []byte
+	Legible(c *Conn) func(body []byte) bool
+	// SenselessReply changes a reply so that it is well-formed but makes no sense. It returns false if it cannot.
+	SenselessReply(body []byte) ([]byte, bool)
+	// WrongReply returns a reply to a question that was not asked.
+	WrongReply() []byte
+	// ValidRequest returns a request as nodes receive it.
+	ValidRequest() []byte
 }

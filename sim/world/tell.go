@@ -45,7 +45,7 @@ func (c *Conn) takes(w *World) effects.Code {
 // postNotice sends a message to the proxy.
 func (c *Conn) postNotice(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
-	request, missing, ok := w.System.Engine.Notice(w, n, e.Body, code == effects.OK)
+	request, missing, ok := w.System.Notice(n, e.Body, code == effects.OK)
 	if !ok {
 		return
 	}
@@ -65,7 +65,7 @@ func (c *Conn) postNotice(w *World, n *Node, e *effects.Post) {
 // notification.
 func (c *Conn) postDone(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
-	if !w.System.Engine.Tell(w, n, e.Body, code == effects.OK) {
+	if !w.System.Tell(n, e.Body, code == effects.OK) {
 		return
 	}
 	d := w.ConnDraw(draw.Post, c)
@@ -81,7 +81,7 @@ func (c *Conn) postDone(w *World, n *Node, e *effects.Post) {
 	if late, yes := w.Strikes(plan.FaultDelay, c.Name, 2*c.Sent); yes {
 		delay += late.Span(0, effects.Second)
 	}
-	body := w.System.Words.OnItsWay(w, n, plan.FaultCorruptRequest, c, ToServer, c.Sent, e.Body)
+	body := w.System.InTransit(n, plan.FaultCorruptRequest, c, ToServer, c.Sent, e.Body)
 	w.After(delay, Delivery{Kind: KindTold, Node: plan.Nobody, A: c.ID, Body: w.Body(body)})
 	if again, yes := w.Strikes(plan.FaultDoubled, c.Name, c.Sent); yes { // As when the transport reconnects.
 		w.After(delay+again.Span(0, effects.Second), Delivery{Kind: KindTold, Node: plan.Nobody, A: c.ID, Body: w.Body(body)})
@@ -113,7 +113,7 @@ func (c *Conn) postOwn(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
 	notice := !n.User && c.Channel == effects.ChannelProxy
 	if notice {
-		if _, _, ok := w.System.Engine.Notice(w, n, e.Body, code == effects.OK); !ok {
+		if _, _, ok := w.System.Notice(n, e.Body, code == effects.OK); !ok {
 			return
 		}
 	}

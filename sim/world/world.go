@@ -3,9 +3,9 @@
 // planes and the memory that they access, faults, and the event log.
 //
 // The package knows neither ranks nor messages. A [System] determines which machines run, and the oracles of the run
-// ([World.Panel]) judge the promises. A system can see and change all of its world; it keeps its own records of a run
-// beside the world, in World.Side. Operations on a node, a link, a transfer or a connection are methods of that type,
-// which receive the world as an argument.
+// ([World.Panel]) judge the promises. A system contains its world, can see and change all of it, and keeps its own
+// records of a run beside it. Operations on a node, a link, a transfer or a connection are methods of that type, which
+// receive the world as an argument.
 //
 // A system may rely on the following:
 //
@@ -44,8 +44,7 @@ type World struct {
 	Seed      uint64       `snap:"skip"`
 	Source    *plan.Plan   `snap:"share"`
 	Setting   setting      `snap:"share"` // the parts of the plan that concern any system
-	System    *System      `snap:"share"` // the system that runs in this world
-	Side      any          `snap:"share"` // the system's own state of this run, which contains the world
+	System    System       `snap:"share"` // the system that runs in this world, and contains it
 	Panel     oracle.Panel // the oracles of this run
 	Now       int64        `snap:"skip"`
 	Queue     Queue
@@ -98,10 +97,10 @@ const stillMax = 200_000
 // case.
 const busyMax = 1_000
 
-// Begin prepares an empty world for a plan. Of is the system that runs in the world, and side is the system's own state
-// of the run. The memory of the coverage in w.Result is used again.
-func (w *World) Begin(p *plan.Plan, of *System, side any) {
-	w.System, w.Side, w.Setting = of, side, conditionsOf(p)
+// Begin prepares an empty world for a plan. Of is the system that runs in the world. The memory of the coverage in
+// w.Result is used again.
+func (w *World) Begin(p *plan.Plan, of System) {
+	w.System, w.Setting = of, conditionsOf(p)
 	w.Seed, w.Source, w.ProxyHost = p.Seed, p, "proxy"
 	w.Proxy, w.Engines = plan.Proxy, true
 	w.Result, w.hostile = newResult(p, w.Result.Coverage), p.Hostile()
@@ -115,7 +114,7 @@ func (w *World) Populate(nodes int) error {
 	for i := range nodes {
 		n := w.addNode()
 		n.ID = int32(i)
-		w.System.Cast(w, p, n)
+		w.System.Cast(n)
 		n.Offset = max(1, int64(draw.Hash(w.Seed, draw.Clock, uint64(i), 0).Span(0, 1000*effects.Second))) // No stamp is 0.
 		if i < len(p.Topology.DriftPPM) {
 			n.Drift = PPM(p.Topology.DriftPPM[i])
@@ -163,7 +162,7 @@ func (w *World) RunUntil(end int64, done func() bool) {
 		}
 		w.Now = at
 		w.Going.tidy()
-		w.System.Tidy(w)
+		w.System.Tidy()
 		w.Deliver(d)
 		if w.Journal.Rec != nil {
 			w.Journal.Rec.Look()
@@ -263,7 +262,7 @@ func (w *World) act(d Delivery) {
 			w.commAct(d)
 			return
 		}
-		w.System.Engine.Act(w, d)
+		w.System.Act(d)
 	}
 }
 
@@ -297,7 +296,7 @@ func (n *Node) step(w *World, k Kind, ev effects.Event) {
 		w.Result.effect(n, effects.KindOf(e))
 	}
 	for _, m := range out.Marks() {
-		w.Result.Coverage.Hit(w.System.Marks + coverage.Point(m))
+		w.Result.Coverage.Hit(w.System.PointMark() + coverage.Point(m))
 	}
 	if n.Up && n.Life == life {
 		n.noteBusy(w)

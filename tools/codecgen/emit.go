@@ -44,7 +44,7 @@ func generate(s *spec) ([]byte, error) {
 	return text, nil
 }
 
-// tables writes what is known of each tag: its name, its schema and an empty message.
+// tables writes the tables by tag: the name, the schema and an empty message of each tag.
 func (e *emitter) tables(s *spec) {
 	e.line("// tagNames holds each tag as it stands on the wire.\nvar tagNames = [tags]string{")
 	for _, m := range s.messages {
@@ -104,7 +104,7 @@ func (m *message) all() []field {
 	return slices.Concat(m.fields, m.ext.fields)
 }
 
-// at returns the index of a field among those of the message's map.
+// at returns the index of the message's i-th field in the schema, where the tag precedes the fields.
 func (m *message) at(i int) int {
 	if m.tagged {
 		return i + 1
@@ -210,8 +210,8 @@ func (e *emitter) appendOf(m *message) {
 	e.line("return b\n}\n")
 }
 
-// countOf returns how many fields are always written, and an expression for those that may be left out; fields that
-// depend on a flag are not counted.
+// countOf returns the number of fields that are always written, and an expression for the number of optional fields
+// that are written. Fields that depend on a flag are not counted.
 func countOf(fields []field, receiver string) (fixed int, expression string) {
 	var conditions, groups []string
 	for _, f := range fields {
@@ -271,7 +271,7 @@ func (e *emitter) countWith(fields []field) {
 	}
 }
 
-// isSet is the expression that is true when a field that may be left out is written.
+// isSet returns the expression that is true if an optional field is written.
 func (f *field) isSet(receiver string) string {
 	if f.group != "" {
 		return fmt.Sprintf("%s.%s != (%s{})", receiver, f.group, f.group)
@@ -313,7 +313,7 @@ func (e *emitter) appendFields(fields []field, receiver string) {
 	}
 }
 
-// appendField writes the statements that append one field.
+// appendField writes the statements that append a field.
 func (e *emitter) appendField(f field, receiver string) {
 	name := fmt.Sprintf("append(b, \"\\x%02x%s\"...)", 0xa0|len(f.wire), f.wire)
 	if len(f.wire) > 31 {
@@ -377,7 +377,7 @@ func (e *emitter) decodeOf(m *message) {
 	e.line("return %s\n}\n", result)
 }
 
-// reset writes the statements that empty the message and keep its lists.
+// reset writes the statements that empty the message and keep the memory of the lists.
 func (e *emitter) reset(m *message) {
 	var keep, later, initial []string
 	for _, f := range m.fields {
@@ -424,7 +424,7 @@ func (e *emitter) walk(m *message, receiver, pointer string) {
 	e.line("}\nw.close()")
 }
 
-// readField writes the statements that read one field.
+// readField writes the statements that read a field.
 func (e *emitter) readField(f field, receiver, pointer string) {
 	read := func(path string) string {
 		target := receiver + "." + path
@@ -455,7 +455,7 @@ func (e *emitter) readField(f field, receiver, pointer string) {
 	}
 }
 
-// dropWithout empties fields whose flag is not set.
+// dropWithout writes the statements that empty the fields of a flag that is not set.
 func (e *emitter) dropWithout(m *message) {
 	for _, flag := range withOf(m.fields) {
 		var drop []string
@@ -473,7 +473,7 @@ func (e *emitter) dropWithout(m *message) {
 	}
 }
 
-// lengths writes the checks of lists that are as long as others of the same struct.
+// lengths writes the checks of lists that must be as long as another list of the same struct.
 func (e *emitter) lengths(fields []field, receiver, name string) {
 	for _, f := range fields {
 		if f.length == "" {
@@ -494,7 +494,8 @@ func (e *emitter) lengthCheck(f field, receiver, other string) {
 	e.line("%s", check)
 }
 
-// finishExt writes what decides whether there is an extension, and the checks of its lists beside those of the message.
+// finishExt writes the statements that decide whether there is an extension, and that check the lengths of the
+// extension's lists against lists of the message.
 func (e *emitter) finishExt(m *message) {
 	first := m.at(len(m.fields))
 	var checks []field
@@ -515,7 +516,7 @@ func (e *emitter) finishExt(m *message) {
 	e.line("}")
 }
 
-// givenOf writes constants for the fields of a message, and the method that reports which of them are set.
+// givenOf writes constants for the fields of a message, and the method that reports which fields are set.
 func (e *emitter) givenOf(m *message) {
 	e.line("// The fields of a %s, as bits of what given returns.\nconst (", m.goName)
 	for i, f := range m.fields {
@@ -535,7 +536,7 @@ func (e *emitter) givenOf(m *message) {
 	e.line("func (m *%s) given() uint64 {\nreturn marks(%s)\n}\n", m.goName, wrapped(conditions))
 }
 
-// nestedMap writes the codec of a map inside messages, and of lists of it.
+// nestedMap writes the codec of a map inside messages, and of lists of such maps.
 func (e *emitter) nestedMap(m *message) {
 	e.schemaOf(m)
 	e.line("func (m *%s) append(b []byte) []byte {", m.goName)
@@ -566,7 +567,7 @@ func (e *emitter) nestedMap(m *message) {
 	e.line("for i := range vs {\nb = vs[i].append(b)\n}\nreturn b\n}\n")
 }
 
-// part writes the codec of an extension.
+// writePart writes the codec of an extension.
 func (e *emitter) part(p *part) {
 	names := make([]string, 0, len(p.fields))
 	var keep []string

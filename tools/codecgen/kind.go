@@ -5,21 +5,22 @@ import (
 	"strings"
 )
 
-// A kind says how a value of one Go type stands on the wire.
+// A kind describes the encoding of the values of a Go type.
 type kind struct {
-	// read is the expression that reads the value. In it $ is the Go field, and @ a pointer to the reader.
+	// read is the expression that reads the value, where $ stands for the Go field, and @ for a pointer to the reader.
 	read string
 	// write is the expression that appends the value $ to the bytes %.
 	write string
-	// set is the expression that is true when the value is not zero. A kind without one cannot be left out.
+	// set is the expression that is true when the value is not zero. A field of a kind without this expression is always
+	// written.
 	set string
 	// list is true for slices that the next Decode appends to again.
 	list bool
-	// nested is true for a map inside the message, whose read expression is a statement.
+	// nested is true for a map inside the message; read is then a statement.
 	nested bool
 }
 
-// kinds are the kinds by Go type, and those that a tag chooses with as=.
+// kinds maps Go types, and the values of the tag option as=, to kinds.
 var kinds = map[string]kind{
 	"bool":               {read: "r.boolean()", write: "appendBool(%, $)", set: "$"},
 	"uint16":             {read: "uint16(r.uint(math.MaxUint16))", write: "appendUint(%, uint64($))", set: "$ != 0"},
@@ -62,7 +63,7 @@ var kinds = map[string]kind{
 	"as=request":   {read: "r.requestName()", write: "appendStr(%, $)", set: "len($) > 0"},
 }
 
-// kindOf returns the kind of a Go type, or the one that its tag chooses.
+// kindOf returns the kind of a Go type, or the kind that the field's tag chooses.
 func kindOf(goType, as string) (kind, error) {
 	if limit, ok := strings.CutPrefix(as, "bin="); ok {
 		read := fmt.Sprintf("r.bin(r.lim.%s, %q)", limit, limit)
@@ -79,7 +80,7 @@ func kindOf(goType, as string) (kind, error) {
 	return k, nil
 }
 
-// kindOf adds the kinds of maps inside messages, and lists of them, to those of kindOf.
+// kindOf is like the function kindOf, but also knows maps inside messages, and lists of such maps.
 func (s *spec) kindOf(goType, as string) (kind, error) {
 	limit, isList := strings.CutPrefix(as, "max=")
 	element := strings.TrimPrefix(goType, "[]")
@@ -93,7 +94,7 @@ func (s *spec) kindOf(goType, as string) (kind, error) {
 	return kindOf(goType, as)
 }
 
-// lowerFirst makes a type's name one that is not exported.
+// lowerFirst returns the unexported form of a type's name.
 func lowerFirst(name string) string {
 	i := 1
 	for i < len(name)-1 && name[i] >= 'A' && name[i] <= 'Z' && name[i+1] >= 'A' && name[i+1] <= 'Z' {

@@ -1,7 +1,7 @@
-// Command codecgen writes the codecs of package protocol from its structs.
+// Command codecgen writes the codecs of package protocol from the structs of the package.
 //
-// A struct with the comment //wire:message is a message: one msgpack map whose entry "type" is the struct's name. Each
-// of its fields has a tag that says how the field stands in the map:
+// A struct with the comment //wire:message is a message: a msgpack map in which the entry "type" is the struct's name.
+// Each field has a tag that describes the field's entry in the map:
 //
 //	//wire:message
 //	type ProxyNotif struct {
@@ -11,27 +11,29 @@
 //		Rank      uint32 `wire:"kvf_rank,with=HasExt"`
 //	}
 //
-// From this codecgen makes the schema, Append and Decode. The Go type says how a value is encoded; kinds in kind.go has
-// all of them. A field whose tag has no option is always written and must be there. The options are:
+// From the struct, codecgen makes the schema, Append and Decode. The Go type determines how a value is encoded; the
+// table kinds in kind.go lists the types. A field without options is always written and must be present. The options
+// are:
 //
 //	optional     always written, may be absent
-//	omitzero     left out when it is zero, may be absent
-//	default=N    always written, N when it is absent
-//	nil          written as nil when it is empty; nil=HasX: nil when HasX is false
-//	with=HasX    on the wire if HasX is true, which it is if the field is there; with omitzero only if not zero
+//	omitzero     left out when zero, may be absent
+//	default=N    always written, N when absent
+//	nil          written as nil when empty; nil=HasX: nil when HasX is false
+//	with=HasX    on the wire if HasX is true; Decode sets HasX if the field is present. With omitzero: only if not zero
 //	len=NAME     a list as long as the list NAME; len=NAME|0: or empty
-//	inline       the fields of a struct stand in the same map
-//	ext          the fields of the struct Ext follow if HasExt is true; their first field announces them
-//	as=KIND      another kind than the type's; bin=LIMIT: bytes up to Limits.LIMIT; max=LIMIT: a list up to it
+//	inline       the fields of a struct are entries of the same map
+//	ext          the fields of the struct Ext follow if HasExt is true; the first field of Ext announces the extension
+//	as=KIND      a kind that differs from the type's; bin=LIMIT: bytes up to Limits.LIMIT; max=LIMIT: a list up to it
 //
-// Several Go fields with one wire name are an array; one struct with several wire names is there as a whole or not at
-// all. A method validate(*fields) of the struct makes the checks that tags cannot express.
+// Several Go fields with the same wire name are an array; a struct with several wire names is present as a whole or not
+// at all. A method validate(*mapReader) of the struct makes the checks that tags cannot express.
 //
-// The comments for other maps are //wire:untagged, for a message without a tag, //wire:map, for a map inside messages,
-// and //wire:part, for an extension of a message that is written by hand. Their options are name=NAME, the name on the
-// wire where that is not the struct's; prefix=CONST, for bytes before the map; title=TEXT, for a map inside messages in
-// text for people; json, for a message that may be JSON; and given, for constants of the fields and a method that
-// reports which are set. //wire:tag registers a tag of a message whose codec is written by hand.
+// The comments for maps that are not messages are //wire:untagged, for a message without a tag, //wire:map, for a map
+// inside messages, and //wire:part, for the extension of a message with a codec that is written by hand. The options of
+// these comments are name=NAME, the name on the wire if it differs from the struct's name; prefix=CONST, for bytes
+// before the map; title=TEXT, for a map inside messages in text for people; json, for a message that may be JSON; and
+// given, for constants of the fields and a method that reports which fields are set. //wire:tag registers a tag of a
+// message with a codec that is written by hand.
 package main
 
 import (
@@ -41,7 +43,7 @@ import (
 	"path/filepath"
 )
 
-// output is the generated file.
+// output is the name of the generated file.
 const output = "codecs.go"
 
 func main() {

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// A message is one declared map: a message with its tag, a message behind a prefix, or a map inside a message.
+// A declaredMap is a message with a tag, a message behind a prefix, or a map inside a message.
 type message struct {
 	goName   string
 	wireName string
 	title    string  // of a nested map, in text for people
-	fields   []field // in wire order, those of embedded and inlined structs included, those of the extension not
+	fields   []field // in wire order, with the fields of embedded and inlined structs, without the extension
 	ext      *part   // the extension, nil if the message has none
 
 	tagged   bool
@@ -28,17 +28,17 @@ type message struct {
 	validate bool   // the struct has a method validate
 }
 
-// A part is a struct whose fields follow those of a message, when its first field announces them.
+// An extension is a struct of fields that follow the fields of a message if the first field of the struct is present.
 type part struct {
 	goName   string
-	byHand   bool // the codec of the message is written by hand, and needs the names of the fields
+	byHand   bool // the codec of the message is written by hand and needs the names of the fields
 	fields   []field
 	validate bool
 }
 
-// A field is one entry of a map on the wire.
+// A field is an entry of a map on the wire.
 type field struct {
-	wire     string   // its name
+	wire     string   // name on the wire
 	path     string   // of the Go field, from the struct: "Stamps.ClockNS"
 	goType   string   // as it is written in the struct
 	array    []string // the paths of several Go fields that make one array on the wire
@@ -46,16 +46,16 @@ type field struct {
 	kind     kind
 	optional bool   // may be absent
 	omit     bool   // is not written when it is zero
-	with     string // the bool that says whether the field is on the wire
+	with     string // name of the bool that says whether the field is on the wire
 	byWith   bool   // the field's presence sets that bool
-	null     string // nil stands for the zero value; with a path, that bool says that it was not nil
-	promoted bool   // the Go field is that of an embedded struct
-	initial  string // the value when the field is absent, if that is not zero
-	length   string // the wire name of the list that is as long
+	null     string // the zero value is written as nil; if this is a path, it names the bool that is false for nil
+	promoted bool   // the Go field belongs to an embedded struct
+	initial  string // the value of an absent field, if not zero
+	length   string // the wire name of the list that has the same length
 	orEmpty  bool   // or the list is empty
 }
 
-// A spec is everything that the structs of a package say about messages.
+// A spec contains everything that the structs of a package say about messages.
 type spec struct {
 	messages []*message
 	parts    []*part
@@ -65,13 +65,13 @@ type spec struct {
 	methods  map[string]bool   // "EngineCall.validate"
 }
 
-// A handWritten is a tag of a message whose codec is written by hand.
+// A handWritten is a tag of a message with a codec that is written by hand.
 type handWritten struct{ tag, wireName, schema, value string }
 
-// directive begins the comments that say which structs are messages.
+// directive is the beginning of the comments that mark structs as messages.
 const directive = "//wire:"
 
-// parseFolder parses the files of a package in the order of their names, without its tests and the generated file.
+// parseFolder parses the files of a package in the order of their names, without the tests and the generated file.
 func parseFolder(fset *token.FileSet, folder string) (files []*ast.File, err error) {
 	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -147,7 +147,7 @@ func readSpec(folder string) (*spec, error) {
 	return s, nil
 }
 
-// add takes one directive above a type.
+// add processes a directive above a type.
 func (s *spec) add(name, text string) error {
 	words := strings.Fields(text)
 	if words[0] == "tag" { // //wire:tag TagX Name schema value...
@@ -202,7 +202,7 @@ func (s *spec) add(name, text string) error {
 	return s.check(m)
 }
 
-// check refuses what would not compile, or would not mean what it says.
+// check returns an error if the generated code would not compile, or if an option has no effect.
 func (s *spec) check(m *message) error {
 	seen := map[string]bool{}
 	all := m.all()
@@ -233,7 +233,7 @@ func (s *spec) hasFlag(name, flag string) bool {
 	return false
 }
 
-// part returns the extension of a name.
+// partOf returns the extension with the given name.
 func (s *spec) part(name string) (*part, error) {
 	for _, p := range s.parts {
 		if p.goName == name {
@@ -247,7 +247,7 @@ func (s *spec) part(name string) (*part, error) {
 	})
 }
 
-// flatten gives the fields of a struct to add, in their order, and the type of its extension to ext.
+// flatten passes the fields of a struct to add, in order, and the type of the struct's extension to ext.
 func (s *spec) flatten(name, path, with string, add func(field), ext func(string) error) error {
 	for s.aliases[name] != "" {
 		name = s.aliases[name]
@@ -303,7 +303,7 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 			if err := s.flatten(goType, inner, like.with, promote, ext); err != nil {
 				return err
 			}
-		case len(wire) > 1 && len(names) == 1: // A struct of several fields, which are there together.
+		case len(wire) > 1 && len(names) == 1: // A struct of several fields that are present together.
 			i := 0
 			for _, part := range s.structs[goType].Fields.List {
 				for _, n := range part.Names {
@@ -337,7 +337,7 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 	return nil
 }
 
-// options reads what follows the wire name in a tag.
+// options parses the options behind the wire name in a tag, and stores most of them in f.
 func (f *field) options(path, text string) (inline, ext bool, as string, err error) {
 	for option := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
@@ -372,7 +372,7 @@ func (f *field) options(path, text string) (inline, ext bool, as string, err err
 	return inline, ext, as, nil
 }
 
-// source is an expression of a type as it was written.
+// source returns the source text of a type expression.
 func source(x ast.Expr) string {
 	switch t := x.(type) {
 	case *ast.Ident:

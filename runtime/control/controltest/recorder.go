@@ -1,5 +1,5 @@
 // Package controltest holds every control.Transport to the contract of package control. [Run] is the test suite. [End]
-// drives one transport, and [Recorder] is the sink that records its events; tests of other packages use them as well.
+// drives a transport, and [Recorder] is a sink that records the events; tests in further packages use both as well.
 package controltest
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// patience is how long a test waits for an event. It only decides how soon a broken transport is reported.
+// patience limits the time for which a test waits for an event. The value only decides how soon a broken transport is
+// reported.
 const patience = time.Minute
 
 // Recorder is a control.Sink that keeps all events in their order.
@@ -40,8 +41,8 @@ func (r *Recorder) All() []effects.Event {
 	return append([]effects.Event(nil), r.events...)
 }
 
-// Await returns the first event of type E, past or future, for which fits returns true. It fails the test if none
-// arrives.
+// Await returns the first event of type E, past or future, for which fits returns true. The test fails if no such
+// event arrives.
 func Await[E effects.Event](t testing.TB, r *Recorder, fits func(E) bool) E {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -14,7 +14,7 @@ import (
 )
 
 // scenarios plays the scenarios of package contract. A scenario that may end in several ways is played several times;
-// which way it ends is up to the transport.
+// the transport decides between the possible endings.
 func scenarios(t *testing.T, open control.Opener, host string) {
 	for _, s := range slices.Concat(contract.Asks(), contract.Matches()) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func scenarios(t *testing.T, open control.Opener, host string) {
 	}
 }
 
-// A stage is a client and a server whose transports post into one queue. It implements contract.Stage.
+// A stage is a client and a server, with transports that post into a common queue. stage implements contract.Stage.
 type stage struct {
 	t    *testing.T
 	host string
@@ -54,7 +54,7 @@ type postedEvent struct {
 	ev effects.Event
 }
 
-// endSink is the sink of one end's transport.
+// endSink is the sink of the transport at an end.
 type endSink struct {
 	stage *stage
 	at    contract.End
@@ -132,7 +132,7 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 	}
 }
 
-// Kill implements contract.Stage. A server that was shut down replies no more than one that died.
+// Kill implements contract.Stage. A server that was shut down behaves like a server that died: no reply arrives.
 func (s *stage) Kill(at contract.End) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -164,7 +164,7 @@ func (s *stage) Serves(ch effects.Channel) effects.Addr {
 // Note implements contract.WireStage.
 func (s *stage) Note() []byte { return []byte("done") }
 
-// Nowhere implements contract.WireStage. It returns a port that stays free for as long as the test runs.
+// Nowhere implements contract.WireStage. The result is a port that stays free for as long as the test runs.
 func (s *stage) Nowhere() effects.Addr {
 	port, err := reserve.Open(s.host)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// End is one transport under test together with the events that it posted.
+// End holds a transport under test together with the events that the transport posted.
 type End struct {
 	*Recorder
 	control.Transport
@@ -18,7 +18,7 @@ type End struct {
 	lastCorr effects.Corr
 }
 
-// Post passes a message to the transport. It hides Recorder.Post, which only the transport calls.
+// Post passes a message to the transport. The method hides Recorder.Post, which only the transport calls.
 func (e *End) Post(p *effects.Post) { e.Transport.Post(p) }
 
 // Start makes a transport that is shut down at the end of the test.
@@ -46,7 +46,7 @@ func (e *End) Stop() {
 
 func (e *End) nextCorr() effects.Corr { e.lastCorr++; return e.lastCorr }
 
-// Dial opens a Conn and fails the test if it is not usable.
+// Dial opens a Conn and fails the test if the Conn is not usable.
 func (e *End) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
 	e.t.Helper()
 	opened := e.TryDial(channel, addr)
@@ -56,7 +56,7 @@ func (e *End) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
 	return opened.Conn
 }
 
-// DialMany opens a Conn with a window and fails the test if it is not usable.
+// DialMany opens a Conn with a window and fails the test if the Conn is not usable.
 func (e *End) DialMany(channel effects.Channel, window uint16, addr effects.Addr) effects.Conn {
 	e.t.Helper()
 	opened := e.tryDial(&effects.Open{Channel: channel, Window: window, Addr: addr})
@@ -80,7 +80,7 @@ func (e *End) tryDial(open *effects.Open) *effects.Opened {
 	return Await(e.t, e.Recorder, func(ev *effects.Opened) bool { return ev.Corr == corr })
 }
 
-// SendRequest sends body and then overwrites it, as a machine may once the call has returned.
+// SendRequest sends body and then overwrites the slice, as a machine may once the call has returned.
 func (e *End) SendRequest(conn effects.Conn, body string) effects.Corr {
 	corr := e.nextCorr()
 	span := []byte(body)
@@ -89,7 +89,7 @@ func (e *End) SendRequest(conn effects.Conn, body string) effects.Corr {
 	return corr
 }
 
-// PostMessage posts body one-way and returns the code of its completion.
+// PostMessage posts body one-way and returns the code of the completion.
 func (e *End) PostMessage(conn effects.Conn, body string) effects.Code {
 	e.t.Helper()
 	corr := e.nextCorr()
@@ -112,7 +112,7 @@ func (e *End) AwaitReceived(body string) *effects.Received {
 	return Await(e.t, e.Recorder, func(ev *effects.Received) bool { return string(ev.Body) == body })
 }
 
-// WantReply waits for the reply to corr and compares it.
+// WantReply waits for the reply to corr and compares the body.
 func (e *End) WantReply(corr effects.Corr, body string) {
 	e.t.Helper()
 	got := Await(e.t, e.Recorder, func(ev *effects.Replied) bool { return ev.Corr == corr })
@@ -121,7 +121,7 @@ func (e *End) WantReply(corr effects.Corr, body string) {
 	}
 }
 
-// WantUnanswered waits for the failure of corr and compares its code.
+// WantUnanswered waits for the failure of corr and compares the code.
 func (e *End) WantUnanswered(corr effects.Corr, code effects.Code) {
 	e.t.Helper()
 	got := Await(e.t, e.Recorder, func(ev *effects.Unanswered) bool { return ev.Corr == corr })
@@ -152,7 +152,8 @@ func PostedBeforeShutdown(t *testing.T, open control.Opener, host string) {
 	}
 }
 
-// Run holds the transports that open makes to the contract. host is an address whose free ports they may bind.
+// Run holds the transports that open makes to the contract. host is an address with free ports that the transports may
+// bind.
 func Run(t *testing.T, open control.Opener, host string) {
 	free := effects.Addr{Host: host}
 	servers := []control.Server{

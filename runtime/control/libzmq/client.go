@@ -16,7 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// client is one Conn that the machine opened: a DEALER on a channel with requests, a PUSH on a one-way channel.
+// client represents a Conn that the machine opened: a DEALER on a channel with requests, a PUSH on a one-way channel.
 type client struct {
 	*socket // nil if the socket was closed and no new one could be made
 	zeromq.Frames
@@ -32,7 +32,7 @@ type client struct {
 	expiry  *time.Timer
 }
 
-// inFlightSend is a Send that has no reply yet, with the id that its reply carries.
+// inFlightSend is a Send that has no reply yet, with the id of the expected reply.
 type inFlightSend struct {
 	id   uint64
 	corr effects.Corr
@@ -61,7 +61,7 @@ func (r *reactor) open(command *command) {
 	r.sink.Post(&effects.Opened{Corr: command.corr, Conn: c.conn, Code: code})
 }
 
-// connect gives a client its socket.
+// connect gives a client a socket.
 func (c *client) connect() effects.Code {
 	r := c.reactor
 	s, err := r.newSocket(c.socketType(), c.at.Addr().Is6())
@@ -83,7 +83,7 @@ func (c *client) connect() effects.Code {
 	return effects.Unreachable
 }
 
-// reconnect drops the connection, with everything that its peer still sends, and makes another one.
+// reconnect drops the connection, with everything that the peer still sends, and makes a new connection.
 func (c *client) reconnect() {
 	c.reactor.discard(c.socket, 0)
 	c.socket = nil
@@ -112,8 +112,8 @@ func (c *client) receive() (more bool) {
 
 var errUnrequested = errors.New("the reply belongs to no request in flight")
 
-// takeReply takes one message from the server. It returns false if the connection was replaced: after a malformed reply
-// and, in lockstep, after a reply without a request, because no later reply could be told apart from that one.
+// takeReply takes a message from the server. The result is false if the connection was replaced: after a malformed
+// reply and, in lockstep, after a reply without a request, because no later reply could be told apart from that reply.
 func (c *client) takeReply(m message) bool {
 	r := c.reactor
 	id, body, err := c.CutReply(m.frames)
@@ -150,7 +150,7 @@ func (c *client) takeReply(m message) bool {
 	return false
 }
 
-// closeConn ends a Conn and its connection. No reply that its server still sends arrives.
+// closeConn ends a Conn and the connection. No reply that the server still sends arrives.
 func (r *reactor) closeConn(conn effects.Conn) {
 	c, found := r.conns[conn]
 	if !found {

@@ -10,14 +10,14 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// clientKey names one connection to one ROUTER by the number that the ROUTER drew for it.
+// clientKey names a connection to a ROUTER by the number that the ROUTER drew for the connection.
 type clientKey struct {
 	server int
 	number uint32
 }
 
-// clients records which Conn stands for which client connection, and the client's address. It keeps two generations: at
-// least the limit clients seen last are found, and never more than twice as many are kept.
+// clients records which Conn stands for which client connection, and the client's address. The table keeps two
+// generations: at least the limit clients seen last are found, and never more than twice as many are kept.
 type clients struct {
 	limit int
 
@@ -39,9 +39,9 @@ func newClients(limit int) *clients {
 	return &clients{limit: limit, young: newGeneration()}
 }
 
-// conn returns the Conn of the client that frame names, or draws a new one. Only a name that the ROUTER itself drew (a
-// zero byte, then a number) is certain to be one connection. A client that chose its own name may have connected anew
-// under the same name, so each of its messages gets a Conn of its own.
+// conn returns the Conn of the client that frame names, or draws a new Conn. Only a name that the ROUTER itself drew
+// (a zero byte, then a number) certainly means a single connection. A client with a self-chosen name may have
+// connected anew under the same name, so each message of such a client gets a new Conn.
 func (c *clients) conn(server int, frame []byte, from netip.Addr, draw func() effects.Conn) effects.Conn {
 	if len(frame) != 5 || frame[0] != 0 {
 		return draw()

@@ -12,43 +12,47 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// Config holds the bounds and times of a transport, as far as libzmq can keep them. Zero fields mean their defaults.
+// Config holds the bounds and times of a transport, as far as libzmq can enforce them. Zero fields mean their
+// defaults.
 type Config struct {
 	// MaxConns is the largest number of Conns that are open, and the largest number that are being opened. Default 4096.
 	// Each costs a socket and two files; the number is reduced if the process may open fewer.
 	MaxConns int
-	// MaxRequests is the largest number of unanswered requests at a time; beyond it the oldest is dropped. Default 65536.
+	// MaxRequests is the largest number of unanswered requests at a time; beyond that number the oldest is dropped.
+	// Default 65536.
 	MaxRequests int
-	// MaxClients is the number of most recent clients whose Conn is certain to stay the same. Default 65536.
+	// MaxClients is the number of most recent clients that certainly keep the same Conn. Default 65536.
 	MaxClients int
-	// MaxMessage is the largest message in bytes, in either direction. A peer that sends a larger frame is disconnected; a
-	// message of several frames that are larger together is refused once it has arrived. Default 64 MiB, at least 4096.
+	// MaxMessage is the largest message in bytes, in either direction. A peer that sends a larger frame is
+	// disconnected; a message of several frames that are larger together is refused after the arrival. Default 64 MiB,
+	// at least 4096.
 	MaxMessage int
 	// QueueCommands and QueueBytes bound the calls that are not yet carried out. Defaults 65536 and 256 MiB.
 	QueueCommands int
 	QueueBytes    int
-	// HighWater is the largest number of messages that libzmq holds for one peer in each direction, and of posted messages
-	// of one Conn that wait. Default 1000.
+	// HighWater is the largest number of messages that libzmq holds for a peer in each direction, and of waiting
+	// posted messages of a Conn. Default 1000.
 	HighWater int
-	// Backlog is the largest number of connections that the system holds until they are accepted. Default 4096; the system
+	// Backlog is the largest number of connections that the system holds until acceptance. Default 4096; the system
 	// may have a lower limit (net.core.somaxconn).
 	Backlog int
 	// Handshake bounds the time of a handshake. Default 10s.
 	Handshake time.Duration
-	// Linger is how long posted messages and replies may take to leave after Close or Shutdown. Default 1s.
+	// Linger limits the time that posted messages and replies may take to leave after Close or Shutdown. Default 1s.
 	Linger time.Duration
 	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults 100ms and 2s.
 	Reconnect    time.Duration
 	ReconnectMax time.Duration
-	// ConnectTimeout bounds one attempt to connect, and the time that a posted message waits for a connection that takes
-	// it. Default 5s.
+	// ConnectTimeout bounds an attempt to connect, and the time that a posted message waits for a connection. Default
+	// 5s.
 	ConnectTimeout time.Duration
 	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is given up. Defaults 2s
 	// and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
-	// NameTimeout bounds one lookup of a name. NameTTL is how long its result is kept, NameNegativeTTL how long the result
-	// that there is no address is kept. Defaults 3s, 30s, 1s. libzmq itself resolves no names.
+	// NameTimeout bounds a lookup of a name. NameTTL limits the time for which a result is kept, NameNegativeTTL the
+	// time for which the result that there is no address is kept. Defaults 3s, 30s, 1s. libzmq itself resolves no
+	// names.
 	NameTimeout     time.Duration
 	NameTTL         time.Duration
 	NameNegativeTTL time.Duration
@@ -58,7 +62,7 @@ type Config struct {
 	// transport, otherwise slog.Default.
 	Log *slog.Logger
 	// IPv6 resolves names to IPv6, and makes an empty host mean the interfaces of both families. Default false, as in
-	// LMCache: with it, names that have addresses of both families reach IPv6 servers only.
+	// LMCache: if set, names that have addresses of both families reach IPv6 servers only.
 	IPv6 bool
 	// IOThreads is the number of libzmq's own threads. Default 1.
 	IOThreads int
@@ -83,7 +87,7 @@ func unbounded(what, why string) error {
 		Remedy: why + "; use package zmq (control.transport: zmq) there"}
 }
 
-// withDefaults returns c with its defaults filled in, or an error for the first field that is out of its bounds.
+// withDefaults returns c with the defaults filled in, or an error for the first field that is out of bounds.
 func (c Config) withDefaults() (Config, error) {
 	zeromq.OrDefault(&c.MaxConns, 4096)
 	zeromq.OrDefault(&c.MaxRequests, 65536)

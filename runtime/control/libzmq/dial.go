@@ -12,8 +12,8 @@ import (
 )
 
 // dial resolves a peer's name, checks that the peer accepts connections, and has the reactor connect to that address.
-// libzmq does neither: it resolves names in the thread that moves all messages, and retries without end if nobody
-// listens.
+// libzmq does neither: the library resolves names in the thread that moves all messages, and retries without end if
+// nobody listens.
 func (t *transport) dial(e effects.Open) {
 	at, code := t.reach(&e)
 	t.opening.Add(-1)
@@ -46,7 +46,7 @@ func (t *transport) reach(e *effects.Open) (at netip.AddrPort, code effects.Code
 	return at, zeromq.Unreachable(t.seldom, e.Channel, e.Addr, addrs, err)
 }
 
-// probe makes a connection and closes it.
+// probe makes a connection and closes it at once.
 func probe(ctx context.Context, at netip.AddrPort) error {
 	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", at.String())
 	if err != nil {

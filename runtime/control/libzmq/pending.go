@@ -11,14 +11,15 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A pendingMessage is a Post that waits until its connection is up. Without ZMQ_IMMEDIATE libzmq would accept it at
-// once, and lose it if the peer never comes back, although it had completed with OK.
+// A pendingMessage is a Post that waits until the connection is up. Without ZMQ_IMMEDIATE libzmq would accept the
+// message at once, and lose the message if the peer never comes back, although the Post had completed with OK.
 type pendingMessage struct {
 	corr effects.Corr
 	body []byte
 }
 
-// postMessage carries out a Post. The message completes with OK once libzmq has it for a connection that is up.
+// postMessage carries out a Post. The message completes with OK once libzmq has the message for a connection that is
+// up.
 func (r *reactor) postMessage(corr effects.Corr, conn effects.Conn, body []byte) {
 	c, found := r.conns[conn]
 	code := effects.OK
@@ -40,7 +41,8 @@ func (r *reactor) postMessage(corr effects.Corr, conn effects.Conn, body []byte)
 	r.sink.Post(&effects.SendDone{Corr: corr, Code: code})
 }
 
-// sendNow gives libzmq a body. It does nothing if other messages wait, or if no connection that is up has room.
+// sendNow gives libzmq a body. The call does nothing if earlier messages wait, or if no connection that is up has
+// room.
 func (c *client) sendNow(body []byte) (taken bool, err error) {
 	if len(c.pending) > 0 {
 		return false, nil
@@ -54,7 +56,7 @@ func (c *client) sendNow(body []byte) (taken bool, err error) {
 	return err == nil, err
 }
 
-// addPending lets a message wait for the connection, for as long as one attempt to connect may take.
+// addPending lets a message wait for the connection, for as long as an attempt to connect may take.
 func (c *client) addPending(w pendingMessage) {
 	r := c.reactor
 	c.pending, c.wantsOut = append(c.pending, w), true

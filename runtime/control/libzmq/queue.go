@@ -21,10 +21,10 @@ const (
 	verbReply
 )
 
-// isMessage reports whether the command sends one message, as opposed to making or closing sockets.
+// isMessage reports whether the command sends a message, as opposed to making or closing sockets.
 func (v verb) isMessage() bool { return v >= verbSend }
 
-// command is one call on its way to the reactor. Its body is bytes[from:to] of its batch.
+// command describes a call for the reactor. The body is bytes[from:to] of the batch.
 type command struct {
 	verb     verb
 	channel  effects.Channel
@@ -36,7 +36,7 @@ type command struct {
 	from, to int
 }
 
-// batch holds the commands that were queued since the reactor last looked, with all their bodies in one buffer.
+// batch holds the commands that were queued since the reactor last looked, with all bodies in a common buffer.
 type batch struct {
 	commands []command
 	bytes    []byte
@@ -74,7 +74,8 @@ func (q *queue) push(c command, body []byte) (code effects.Code, wake bool) {
 	if q.closed {
 		return effects.Closed, false
 	}
-	// A Close and an Expire are never refused: they have no completion to report it with. MaxConns bounds their number.
+	// A Close and an Expire are never refused: without a completion, a refusal could not be reported. MaxConns bounds
+	// their number.
 	full := len(q.filling.commands) >= q.maxCommands || len(body) > q.maxBytes-len(q.filling.bytes)
 	if full && c.verb != verbClose && c.verb != verbExpire {
 		return effects.TooMany, false
@@ -86,7 +87,7 @@ func (q *queue) push(c command, body []byte) (code effects.Code, wake bool) {
 	return effects.OK, q.wakes()
 }
 
-// close refuses further commands. Those that are queued are still carried out.
+// close refuses further commands. Queued commands are still carried out.
 func (q *queue) close() (wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,7 +104,7 @@ func (q *queue) wakes() bool {
 	return wake
 }
 
-// take exchanges the reactor's emptied batch for the filled one. If it returns closed, no command follows.
+// take exchanges the reactor's emptied batch for the filled batch. If closed is true, no command follows.
 func (q *queue) take(b *batch) (closed bool) {
 	b.reset()
 	q.mu.Lock()

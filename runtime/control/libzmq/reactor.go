@@ -17,10 +17,12 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
-// spareSockets are the sockets that libzmq may need beside those of Conns and servers: closed ones that still linger.
+// spareSockets are the sockets that libzmq may need beside the sockets of Conns and servers: closed sockets that still
+// linger.
 const spareSockets = 1024
 
-// reactor owns every socket. Its goroutine receives. Commands are carried out by the goroutine that holds mu.
+// reactor owns every socket. The reactor's goroutine receives. Commands are carried out by the goroutine that holds
+// mu.
 type reactor struct {
 	config   Config
 	sink     control.Sink
@@ -40,8 +42,8 @@ type reactor struct {
 	lastConn  effects.Conn
 
 	batch batch
-	// dirty holds the sockets on which an operation may have consumed the signal: they may have messages that nothing will
-	// signal.
+	// dirty holds the sockets on which an operation may have consumed the signal: messages may be there that nothing
+	// will signal.
 	dirty, receiving []*socket
 	frames           [][]byte // of the message that is sent next
 	pendingBytes     int      // of posted messages that wait
@@ -104,7 +106,7 @@ func (r *reactor) turn(ready []syscall.EpollEvent) (more, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, event := range ready {
-		if s := r.sockets[int(event.Fd)]; s != nil { // otherwise it was closed since
+		if s := r.sockets[int(event.Fd)]; s != nil { // otherwise the socket was closed since
 			r.touch(s)
 		}
 	}
@@ -117,8 +119,8 @@ func (r *reactor) turn(ready []syscall.EpollEvent) (more, closed bool) {
 	return len(r.dirty) > 0, closed
 }
 
-// help carries out the queued commands in the caller's goroutine, which saves a message the switch to the reactor's. It
-// does not wait for the lock. It receives nothing either: posting a Received may wait for the very goroutine that
+// help carries out the queued commands in the caller's goroutine, which saves a message the switch to the reactor's.
+// The call does not wait for the lock, and receives nothing: posting a Received may wait for the very goroutine that
 // calls. done says that nothing is left for the reactor.
 func (r *reactor) help() (done bool) {
 	if !r.mu.TryLock() {
@@ -130,8 +132,8 @@ func (r *reactor) help() (done bool) {
 	return r.quiet() && !closed
 }
 
-// quiet reports whether no message waits in the dirty sockets, and clears their list if so. If it returns false the
-// reactor must look at them, because their signals may be consumed.
+// quiet reports whether no message waits in the dirty sockets, and clears the list of dirty sockets if so. If the
+// result is false, the reactor must look at the dirty sockets, because the signals may be consumed.
 func (r *reactor) quiet() bool {
 	if slices.ContainsFunc(r.dirty, func(s *socket) bool { return !s.closed && s.mayGoOn() }) {
 		return false
@@ -168,7 +170,7 @@ func (r *reactor) carryOut() {
 	}
 }
 
-// receive receives from every dirty socket. A socket with more messages than its budget stays dirty.
+// receive receives from every dirty socket. A socket with more messages than the budget stays dirty.
 func (r *reactor) receive() {
 	r.receiving, r.dirty = r.dirty, r.receiving[:0]
 	for _, s := range r.receiving {
@@ -194,8 +196,8 @@ func (r *reactor) addBody(ch effects.Channel, body []byte) {
 	zeromq.EachFrame(ch, body, func(frame []byte, _ bool) { r.addFrame(frame) })
 }
 
-// end completes what is outstanding and frees everything. It takes as long as posted messages and replies need to
-// leave, at most Config.Linger.
+// end completes what is outstanding and frees everything. The call takes as long as posted messages and replies need
+// to leave, at most Config.Linger.
 func (r *reactor) end() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// route is the way back to the peer that sent a request: a ROUTER, by its position among the servers, and the envelope
+// route is the way back to the peer that sent a request: a ROUTER, by the position among the servers, and the envelope
 // in front of the reply, which begins with the frame that names the client's connection.
 type route struct {
 	server   int
@@ -27,12 +27,12 @@ type route struct {
 	envelope [][]byte
 }
 
-// server receives the messages of one served channel.
+// server receives the messages of a served channel.
 type server struct {
 	*socket
 	reactor *reactor
 	channel effects.Channel
-	index   int // its position among the servers
+	index   int // the position among the servers
 }
 
 func (s *server) receive() (more bool) {
@@ -54,9 +54,9 @@ func (s *server) receive() (more bool) {
 	return true
 }
 
-// takeRequest posts a request; the frames before its body are kept as the route of its reply. A malformed request is
+// takeRequest posts a request; the frames before the body are kept as the route of the reply. A malformed request is
 // posted with an empty body. That is not a message of any channel, so the machine replies with an error and the peer
-// does not wait until its timeout.
+// does not wait until the timeout.
 func (s *server) takeRequest(m message) {
 	r := s.reactor
 	client := m.frames[0]
@@ -76,8 +76,8 @@ func (s *server) takeRequest(m message) {
 	s.post(&effects.Received{Conn: r.clients.conn(s.index, client, m.from, r.nextConn), Request: request, Body: body}, m)
 }
 
-// takeMessages posts one-way messages. If the peer combined several and there were too many, those that fit the limits
-// are whole and are posted.
+// takeMessages posts one-way messages. If the peer combined several and there were too many, the messages that fit the
+// limits are whole and are posted.
 func (s *server) takeMessages(m message) {
 	several := s.channel.Framing() == effects.Several
 	if m.fault != nil || len(m.frames) != 1 && !several {
@@ -106,7 +106,7 @@ func (s *server) logMalformed(from netip.Addr, err error) {
 	s.reactor.seldom.Warn("a message is malformed", from.String(), "channel", s.channel.String(), "err", err)
 }
 
-// reply sends the reply to one request, or drops and counts it if the peer cannot be reached any more.
+// reply sends the reply to a request, or drops and counts the reply if the peer cannot be reached any more.
 func (r *reactor) reply(request effects.Request, body []byte) {
 	way, found := r.requests.Take(request)
 	if !found || !zeromq.IsBody(way.channel, body) {
@@ -123,7 +123,7 @@ func (r *reactor) reply(request effects.Request, body []byte) {
 	r.touch(s)
 }
 
-// serve binds one server. It returns the server with the port that was bound; the host stays the configured name,
+// serve binds a server, and returns the server with the port that was bound; the host stays the configured name,
 // because that is what peers are given.
 func (r *reactor) serve(index int, s control.Server, t *transport) (control.Server, error) {
 	what := zeromq.DescribeServer(s)
@@ -178,7 +178,7 @@ func (r *reactor) serve(index int, s control.Server, t *transport) (control.Serv
 	return s, nil
 }
 
-// systemError returns an error of libzmq as the system's error, if it is one.
+// systemError returns an error of libzmq as the system's error, if the error has a system number.
 func systemError(err error) error {
 	var e zmq4.Errno
 	if errors.As(err, &e) && e < zmq4.Errno(firstOwnErrno) {

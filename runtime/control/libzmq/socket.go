@@ -12,30 +12,30 @@ import (
 	zmq4 "github.com/pebbe/zmq4"
 )
 
-// budget is the largest number of messages that are received from one socket before the other sockets and the queue get
-// their turn.
+// budget is the largest number of messages that are received from a socket before the remaining sockets and the queue
+// get a turn.
 const budget = 256
 
-// socket is one ZeroMQ socket. It is used under the reactor's lock.
+// socket wraps a ZeroMQ socket, and is used under the reactor's lock.
 type socket struct {
 	*zmq4.Socket
 	fd     int
 	owner  receiver
 	dirty  bool // in the reactor's list of sockets to look at
 	closed bool
-	// wantsOut says that messages wait until the socket accepts them.
+	// wantsOut says that messages wait until the socket accepts messages.
 	wantsOut bool
 	scratch  [][]byte
 }
 
-// receiver handles the messages of one kind of socket. receive takes the messages that are there, at most budget, and
+// receiver handles the messages of a kind of socket. receive takes the messages that are there, at most budget, and
 // reports whether there may be more. An implementation that stops before EAGAIN and returns false would leave messages
 // unread without a signal, because the signal is consumed.
 type receiver interface {
 	receive() (more bool)
 }
 
-// newSocket makes a socket with the bounds of the configuration. ipv6 says whether its addresses may be of that family.
+// newSocket makes a socket with the bounds of the configuration. ipv6 says whether addresses may be of that family.
 func (r *reactor) newSocket(kind zmq4.Type, ipv6 bool) (*socket, error) {
 	raw, err := r.context.NewSocket(kind)
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *reactor) newSocket(kind zmq4.Type, ipv6 bool) (*socket, error) {
 		err = raw.SetImmediate(true) // only a connection that is up accepts messages
 	}
 	if err == nil && kind == zmq4.ROUTER {
-		err = raw.SetRouterMandatory(1) // otherwise a reply whose client is gone would vanish uncounted
+		err = raw.SetRouterMandatory(1) // otherwise a reply to a client that is gone would vanish uncounted
 	}
 	if err != nil {
 		_ = raw.Close()
@@ -84,7 +84,7 @@ func (r *reactor) watch(s *socket, owner receiver) error {
 	return nil
 }
 
-// touch notes an operation on s that may have consumed its signal.
+// touch notes an operation on s that may have consumed the signal.
 func (r *reactor) touch(s *socket) {
 	if !s.dirty && !s.closed {
 		s.dirty = true
@@ -92,7 +92,7 @@ func (r *reactor) touch(s *socket) {
 	}
 }
 
-// discard closes s. Messages that it has not sent get linger to leave.
+// discard closes s. Unsent messages get linger to leave.
 func (r *reactor) discard(s *socket, linger time.Duration) {
 	if s.owner != nil {
 		delete(r.sockets, s.fd)
@@ -103,10 +103,10 @@ func (r *reactor) discard(s *socket, linger time.Duration) {
 	_ = s.Close()
 }
 
-// peerAddress is the property of a message that has the address of its sender.
+// peerAddress is the property of a message that has the address of the sender.
 const peerAddress = "Peer-Address"
 
-// A message is one received message. Its frames are the first ones that fit the bounds; fault says why there are fewer
+// A message is a received message. The frames are the first frames that fit the bounds; fault says why there are fewer
 // than the peer sent, or is nil.
 type message struct {
 	frames [][]byte // valid until the next message; the bytes of each frame may be kept
@@ -114,8 +114,8 @@ type message struct {
 	fault  error
 }
 
-// next receives one message of at most maxFrames and maxBytes; the rest is dropped. ok is false if there is none.
-// libzmq hands over whole messages only, and holds all frames of one until then. named asks for the sender's address.
+// next receives a message of at most maxFrames and maxBytes; the rest is dropped. ok is false if there is none. libzmq
+// hands over whole messages only, and holds all frames of a message until then. named asks for the sender's address.
 func (s *socket) next(maxFrames, maxBytes int, named bool) (m message, ok bool) {
 	s.scratch = s.scratch[:0]
 	for n, size, more := 0, 0, true; more; n++ {
@@ -157,15 +157,15 @@ func addressOf(address string) netip.Addr {
 	return at.Unmap()
 }
 
-// mayGoOn reports whether a message is there, or room for messages that wait. While it returns false, the next one will
-// be signalled.
+// mayGoOn reports whether a message is there, or room for messages that wait. While the result is false, the next
+// message will be signalled.
 func (s *socket) mayGoOn() bool {
 	state, err := s.GetEvents()
 	return err != nil || state&zmq4.POLLIN != 0 || s.wantsOut && state&zmq4.POLLOUT != 0
 }
 
-// send hands over one message without waiting. It fails as a whole: once the first frame is accepted, so are the
-// others.
+// send hands over a message without waiting. The call fails as a whole: once the first frame is accepted, so are all
+// further frames.
 func (s *socket) send(frames [][]byte) error {
 	for i, frame := range frames {
 		flags := zmq4.DONTWAIT

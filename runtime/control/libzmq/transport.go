@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/names"
 )
 
-// transport implements control.Transport: it resolves and probes peers, and fills the queue of the reactor.
+// transport implements control.Transport: the transport resolves and probes peers, and fills the queue of the reactor.
 type transport struct {
 	config  Config
 	sink    control.Sink
@@ -46,7 +46,7 @@ type counters struct {
 	malformed, unrequested, repliesDropped, requestsEvicted atomic.Uint64
 }
 
-// Listen binds servers and starts a transport. The error is a *control.Error; nothing is left running after one.
+// Listen binds servers and starts a transport. The error is a *control.Error; nothing is left running after an error.
 func Listen(config Config, servers []control.Server, sink control.Sink) (control.Transport, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -65,7 +65,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	for i, server := range servers {
 		bound, err := t.reactor.serve(i, server, t)
 		if err != nil {
-			// Return the bind error: it is the one that the caller can act on.
+			// Return the bind error: the caller can act on that error.
 			t.stopDialing()
 			t.names.Wait()
 			t.reactor.config.Linger = 0
@@ -98,7 +98,7 @@ func (c *Config) fitOpenFiles() {
 	}
 }
 
-// run is the reactor's goroutine. It frees everything at its end.
+// run is the reactor's goroutine. At the end, everything is freed.
 func (t *transport) run() {
 	defer close(t.shutdownDone)
 	t.reactor.run()
@@ -108,8 +108,8 @@ func (t *transport) run() {
 	t.seldom.End()
 }
 
-// push queues c, or returns why it could not. A message is carried out right here if no command is before it and the
-// sockets are free; otherwise the reactor carries it out.
+// push queues c, or returns why that failed. A message is carried out right here if no command is before the message
+// and the sockets are free; otherwise the reactor carries out the command.
 func (t *transport) push(c command, body []byte) effects.Code {
 	code, wake := t.queue.push(c, body)
 	if done := c.verb.isMessage() && wake && t.reactor.help(); wake && !done {

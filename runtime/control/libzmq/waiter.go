@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// eventsAtOnce is the largest number of ready sockets that one call finds; the next call finds the others.
+// eventsAtOnce is the largest number of ready sockets that a call finds; the next call finds further sockets.
 const eventsAtOnce = 256
 
 // past is a deadline that has passed.
 var past = time.Now()
 
 // waiter sleeps, in Go's network poller and without a thread, until the ZMQ_FD of a socket is ready or wake is called.
-// The poller watches one file, an epoll instance that holds all ZMQ_FDs; nested like this it becomes ready when any of
-// them does. Only wake may be called from other goroutines.
+// The poller watches one file, an epoll instance that holds all ZMQ_FDs; nested like this, the instance becomes ready
+// when any ZMQ_FD does. Only wake may be called from all goroutines.
 type waiter struct {
 	epoll  int
 	file   *os.File // owns epoll
@@ -30,7 +30,7 @@ func newWaiter() (*waiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	// os.NewFile gives a file to the network poller only if it is in non-blocking mode.
+	// os.NewFile gives a file to the network poller only in non-blocking mode.
 	if err := syscall.SetNonblock(epoll, true); err != nil {
 		_ = syscall.Close(epoll)
 		return nil, fmt.Errorf("set epoll non-blocking: %w", err)

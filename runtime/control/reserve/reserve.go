@@ -1,12 +1,13 @@
-// Package reserve keeps a TCP port for a server that binds it later, or binds it again after a restart.
+// Package reserve keeps a TCP port for a server that binds the port later, or again after a restart.
 //
-// A port that was merely found to be free may be taken by another process before its server binds it: every listener
-// that asks for any port takes one, and every outgoing connection does. Therefore a [Port] keeps a socket bound to the
-// port that never listens. Linux gives such a port only to a process that asks for this very number, and lets that
-// process bind it as long as both sockets set SO_REUSEADDR, which the listeners of ZeroMQ and of Go do. While no server
-// listens, connections to the port are refused.
+// A port that was merely found to be free may be taken by another process before the server binds the port: every
+// listener that asks for any port takes one, and every outgoing connection does. Therefore a [Port] keeps a socket
+// bound to the port that never listens. Linux gives a reserved port only to a process that asks for this very number,
+// and lets that process bind the port as long as both sockets set SO_REUSEADDR, which the listeners of ZeroMQ and of
+// Go do. While no server listens, connections to the port are refused.
 //
-// Example: a command reserves a port, writes the address into configuration files, and starts a server that binds it:
+// Example: a command reserves a port, writes the address into configuration files, and starts a server that binds the
+// port:
 //
 //	port, err := reserve.Open("10.0.0.1")
 //	defer port.Close()
@@ -22,13 +23,13 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Port is a TCP port that stays reserved until Close, whether a server listens on it meanwhile or not.
+// A Port is a TCP port that stays reserved until Close, whether or not a server listens meanwhile.
 type Port struct {
 	addr effects.Addr
 	fd   int
 }
 
-// Open reserves a port of a local IP address; the system chooses its number.
+// Open reserves a port of a local IP address; the system chooses the number.
 func Open(host string) (*Port, error) {
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
@@ -55,7 +56,7 @@ func sockaddr(ip netip.Addr) (family int, anyPort unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Addr: ip.As16()}
 }
 
-// bind binds fd to an address so that other sockets may bind the same port, and returns the port.
+// bind binds fd to an address so that further sockets may bind the same port, and returns the port.
 func bind(fd int, where unix.Sockaddr) (port uint16, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return 0, fmt.Errorf("set SO_REUSEADDR: %w", err)
@@ -76,8 +77,8 @@ func bind(fd int, where unix.Sockaddr) (port uint16, err error) {
 	panic(fmt.Sprintf("BUG: a TCP socket is bound to a %T", bound))
 }
 
-// Addr returns the reserved address with its port.
+// Addr returns the reserved address with the port.
 func (p *Port) Addr() effects.Addr { return p.addr }
 
-// Close gives the port up. It must be called once.
+// Close gives the port up, and must be called once.
 func (p *Port) Close() error { return unix.Close(p.fd) }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Bounds of one reply. The client library allocates as much memory as a server announces, so a malicious length would
+// Bounds of a reply. The client library allocates as much memory as a server announces, so a malicious length would
 // end the process.
 const (
 	replyBytes = 64 << 20
@@ -36,7 +36,7 @@ func dialer(limit time.Duration, config *tls.Config) func(context.Context, strin
 	}
 }
 
-// A boundedConn fails when a reply exceeds the bounds. One goroutine reads it.
+// A boundedConn fails when a reply exceeds the bounds. Only one goroutine reads the connection.
 type boundedConn struct {
 	net.Conn
 	size int64   // of the reply so far
@@ -108,7 +108,7 @@ func (b *boundedConn) startPart(line []byte) error {
 	return nil
 }
 
-// endPart notes the end of a part, and of each list whose last part it is.
+// endPart notes the end of a part, and of each list that ends with the part.
 func (b *boundedConn) endPart() {
 	for i := len(b.open) - 1; i >= 0; i-- {
 		if b.open[i]--; b.open[i] > 0 {

@@ -8,9 +8,9 @@ import (
 	"os"
 )
 
-// TLSConfig returns the TLS configuration for a server. The server must show a certificate for its host's name that is
-// signed by an authority in the PEM file ca (empty: by one that the system trusts). cert and key are the files of a
-// client certificate for servers that require one; both empty: none.
+// TLSConfig returns the TLS configuration for a server. The server must show a certificate for the host name that is
+// signed by an authority in the PEM file ca (empty: by an authority that the system trusts). cert and key are the
+// files of a client certificate for servers that require client certificates; both empty: none.
 func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {

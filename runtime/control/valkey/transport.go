@@ -13,7 +13,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/loglimit"
 )
 
-// WithLog returns an opener of the transport that open makes, whose channel ChannelLog is carried by a Valkey server.
+// WithLog returns an opener of the transport that open makes, except that a Valkey server carries the channel
+// ChannelLog.
 func WithLog(open control.Opener, c Config) control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		wrapped, err := open(env)
@@ -32,8 +33,8 @@ func WithLog(open control.Opener, c Config) control.Opener {
 	}
 }
 
-// transport implements control.Transport: it handles ChannelLog itself and passes everything else to the wrapped
-// transport.
+// transport implements control.Transport: the transport handles ChannelLog itself and passes everything else to the
+// wrapped transport.
 type transport struct {
 	control.Transport
 	config Config
@@ -49,10 +50,10 @@ type transport struct {
 	last     effects.Conn
 }
 
-// firstConn is where the numbers of connections for the log begin. The wrapped transport counts its own from 1.
+// firstConn is the first number of connections for the log. The wrapped transport counts connections from 1.
 const firstConn effects.Conn = 1 << 62
 
-// conn is one Conn to the log as the machine knows it: one request at a time.
+// conn represents a Conn to the log, with one request at a time.
 type conn struct {
 	inFlight effects.Corr // the request in flight; 0: none
 	bodies   chan []byte  // of requests, for the connection's goroutine
@@ -97,7 +98,7 @@ func (t *transport) Close(id effects.Conn) {
 	}
 }
 
-// end cancels a connection and completes its request in flight.
+// end cancels a connection and completes the request in flight.
 func (t *transport) end(c *conn, code effects.Code) {
 	t.mu.Lock()
 	asked := c.inFlight
@@ -127,7 +128,7 @@ func (t *transport) Send(e *effects.Send) {
 	t.mu.Unlock()
 }
 
-// serve carries out the requests of a connection until it is closed.
+// serve carries out the requests of a connection until the connection is closed.
 func (t *transport) serve(c *conn, s *server) {
 	defer t.work.Done()
 	defer s.close()
@@ -141,7 +142,7 @@ func (t *transport) serve(c *conn, s *server) {
 	}
 }
 
-// carryOut carries out a request, and posts its result unless the request has been completed meanwhile.
+// carryOut carries out a request, and posts the result unless the request has been completed meanwhile.
 func (t *transport) carryOut(c *conn, s *server, body []byte) {
 	answer, err := s.carryOut(t.ctx, c.ctx, body)
 	t.mu.Lock()

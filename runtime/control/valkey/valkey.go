@@ -1,11 +1,11 @@
 // Package valkey carries the log that replicated directories share, in a stream of a Valkey server, or of a Redis
-// server from version 6.2 on. It carries out the requests that a directory's machine sends on [effects.ChannelLog]; all
-// other channels stay with the transport that it wraps ([WithLog]).
+// server from version 6.2 on. The package carries out the requests that a directory's machine sends on
+// [effects.ChannelLog]; all further channels stay with the wrapped transport ([WithLog]).
 //
-// One log entry is one entry of the stream, with the field "e"; the position of the log entry is the id of the
-// stream's. The stream is trimmed approximately to the length or position that a request names. Nothing is retried
-// here, so an entry is added at most once for each Send. A server that does not answer blocks no other request: the
-// machine ends its request by a Close.
+// A log entry is an entry of the stream, with the field "e"; the position of the log entry is the id of the stream's.
+// The stream is trimmed approximately to the length or position that a request names. Nothing is retried here, so an
+// entry is added at most once for each Send. A server that does not answer blocks no unrelated request: the machine
+// ends the request by a Close.
 //
 // Example: two directories share a log.
 //
@@ -30,7 +30,7 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// Config says where the log is and how to reach it.
+// Config says where the log is and how to reach the server.
 type Config struct {
 	Stream         string        // key of the stream
 	User, Password string        // empty: none
@@ -40,7 +40,8 @@ type Config struct {
 	Entries        uint32        // largest number of entries in one reply; 0: 4096
 }
 
-// server is a connection to a Valkey server, made when a request needs it. It belongs to one goroutine.
+// server is a connection to a Valkey server, made when a request needs a connection. A server belongs to a single
+// goroutine.
 type server struct {
 	config Config
 	at     string
@@ -49,7 +50,7 @@ type server struct {
 	reads  uint
 }
 
-// connect makes the connection if none works. It goes on even if the machine has given up the request (ctx of
+// connect makes the connection if none works. The call goes on even if the machine has given up the request (ctx of
 // carryOut), so that the log can say why connecting fails: at most for Config.Dial and twice Config.Stalled.
 func (s *server) connect(transportCtx context.Context) error {
 	if s.conn != nil && s.conn.Err() == nil {
@@ -75,7 +76,7 @@ func (s *server) close() {
 	}
 }
 
-// carryOut carries out one request, for as long as ctx is not canceled, and returns the encoded answer.
+// carryOut carries out a request, for as long as ctx is not canceled, and returns the encoded answer.
 func (s *server) carryOut(transportCtx, ctx context.Context, body []byte) ([]byte, error) {
 	var r sharedlog.Request
 	if err := r.Decode(body); err != nil {
@@ -114,8 +115,8 @@ func (s *server) add(ctx context.Context, r *sharedlog.Request) (a sharedlog.Ans
 	return a, err
 }
 
-// tailCheckEvery is after how many reads the true end of the log is read. Only there does it show if the log has begun
-// anew, for example because the server restarted without its data.
+// tailCheckEvery is after how many reads the true end of the log is read. Only there a new beginning of the log is
+// visible, for example after a restart of the server without data.
 const tailCheckEvery = 32
 
 // read returns the entries after a position, and the position of the last entry of the log.

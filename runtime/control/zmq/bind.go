@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// bind listens for one server. It returns the server with the port that was bound; the host stays the configured name,
-// because that is what peers are given.
+// bind listens for a server. The result is the server with the port that was bound; the host stays the configured
+// name, because that is what peers are given.
 func (t *transport) bind(s control.Server) (net.Listener, control.Server, error) {
 	what := zeromq.DescribeServer(s)
 	if !zeromq.Serves(s.Channel) {

@@ -15,13 +15,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-// lingerMax is how many closed connections may linger at a time. Beyond it a connection is closed at once, and the
-// bytes that the system already has must arrive without its help.
+// lingerMax limits the number of closed connections that linger at a time. Beyond that number a connection is closed
+// at once, and the bytes that the system already has must arrive without the connection.
 const lingerMax = 1024
 
-// client is one Conn that the machine opened: of a channel with requests, or of a one-way channel. The goroutine that
-// calls Send or Post writes the message itself. Another goroutine, the keeper, reads the connection, and connects again
-// while messages wait.
+// client represents a Conn that the machine opened: of a channel with requests, or of a one-way channel. The goroutine
+// that calls Send or Post writes the message itself. Another goroutine, the keeper, reads the connection, and connects
+// again while messages wait.
 type client struct {
 	*transport
 	zeromq.Frames
@@ -33,20 +33,20 @@ type client struct {
 	ctx          context.Context // canceled by close
 	cancel       context.CancelFunc
 
-	// mu is held while events are posted, so that no event of a Conn is posted after its Close.
+	// mu is held while events are posted, so that no event of a Conn is posted after the Close.
 	mu            sync.Mutex
 	closed        bool
 	keeperRunning bool      // a keeper goroutine exists
 	wireConn      *wireConn // the current connection, or nil
-	ready         bool      // its handshake is complete
+	ready         bool      // the handshake is complete
 	// inFlight holds the Sends without a reply, oldest first. Ids of requests count from 1.
 	inFlight []inFlightSend
 	lastID   uint64
-	// pending holds the messages that no connection has any part of; their requests are the last ones of inFlight.
+	// pending holds the messages that no connection has any part of; their requests are the last requests of inFlight.
 	//
-	// writingCorr names the message of which the connection has a part, or is zero. The rest of it is in the outbox, and
-	// has left when the outbox's total reaches writingEnd. Invariant: while writingCorr is set, nothing of pending is
-	// written.
+	// writingCorr names the message of which the connection has a part, or is zero. The rest of the message is in the
+	// outbox, and has left when the outbox's total reaches writingEnd. Invariant: while writingCorr is set, nothing of
+	// pending is written.
 	pending     []pendingMessage
 	writingCorr effects.Corr
 	writingEnd  uint64
@@ -54,17 +54,17 @@ type client struct {
 	scratch     []byte
 }
 
-// inFlightSend is a Send that has no reply yet, with the id that its reply carries.
+// inFlightSend is a Send that has no reply yet, with the id of the expected reply.
 type inFlightSend struct {
 	id   uint64
 	corr effects.Corr
 }
 
-// errUnrequested ends the connection to a peer that sends a reply without a request. In lockstep no later reply of that
-// peer could be told apart from this one. On a Conn with ids such a reply is only dropped.
+// errUnrequested ends the connection to a peer that sends a reply without a request. In lockstep no later reply of
+// that peer could be told apart from the unrequested reply. On a Conn with ids an unrequested reply is only dropped.
 var errUnrequested = errors.New("the reply belongs to no request in flight")
 
-// sendRequest carries out a Send. It returns OK if the request was written or waits for a connection.
+// sendRequest carries out a Send. The code is OK if the request was written or waits for a connection.
 func (c *client) sendRequest(corr effects.Corr, body []byte) effects.Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,10 +82,10 @@ func (c *client) sendRequest(corr effects.Corr, body []byte) effects.Code {
 	return code
 }
 
-// sentRequests returns the requests in flight that a connection has at least a part of: the peer may reply to them.
+// sentRequests returns the requests in flight that a connection has at least a part of: replies may arrive.
 func (c *client) sentRequests() []inFlightSend { return c.inFlight[:len(c.inFlight)-len(c.pending)] }
 
-// readReplies reads replies until the connection ends, or until the peer sends a message that ends it.
+// readReplies reads replies until the connection ends, or until the peer sends a message that ends the connection.
 func (c *client) readReplies(l *wireConn) error {
 	limits := zmtp.Limits{Frames: c.MaxReplyFrames(), Bytes: c.config.MaxMessage}
 	r := l.newReader(limits, c.answers, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
@@ -110,7 +110,7 @@ func (c *client) readReplies(l *wireConn) error {
 // errMalformed is wrapped by the errors of replies that cannot be used.
 var errMalformed = errors.New("the reply is malformed")
 
-// takeReply finds the request of one reply and completes it.
+// takeReply finds the request of a reply and completes the request.
 func (c *client) takeReply(m zmtp.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *client) takeReply(m zmtp.Message) error {
 	return nil
 }
 
-// attach makes l the current connection. It returns false if the Conn was closed meanwhile.
+// attach makes l the current connection. The result is false if the Conn was closed meanwhile.
 func (c *client) attach(l *wireConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +163,8 @@ func (c *client) onHandshake() {
 	}
 }
 
-// detach completes the requests of a connection that ended with err. The peer may or may not have received a message of
-// which the connection had a part, so such a message is never sent again.
+// detach completes the requests of a connection that ended with err. The peer may or may not have received a message
+// of which the connection had a part, so the message is never sent again.
 func (c *client) detach(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,8 +196,9 @@ func codeOf(err error) effects.Code {
 	return effects.PeerLost
 }
 
-// close ends a Conn and its connection. No reply that its peer still sends arrives, and requests that wait are dropped.
-// Posted messages that the system already has get Linger to arrive; the peer ends the connection when it has read them.
+// close ends a Conn and the connection. No reply that the peer still sends arrives, and requests that wait are
+// dropped. Posted messages that the system already has get Linger to arrive; the peer ends the connection when all
+// bytes have been read.
 func (c *client) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,51 +12,52 @@ import (
 
 // Config holds the bounds and times of a transport. Zero fields mean their defaults.
 type Config struct {
-	// MaxConns is the largest number of outbound Conns at a time, including those that are still being opened. Default
+	// MaxConns is the largest number of outbound Conns at a time, including Conns that are still being opened. Default
 	// 4096. Each costs a file.
 	MaxConns int
-	// MaxRequests is the largest number of unanswered requests at a time; beyond it the oldest is dropped. Default 65536.
+	// MaxRequests is the largest number of unanswered requests at a time; beyond that number the oldest is dropped.
+	// Default 65536.
 	MaxRequests int
-	// MaxInbound is the largest number of inbound connections at a time, InboundPerAddress of those from one address, and
-	// HandshakingPerAddress of those from one address that have not completed their handshake. Defaults: 8192, but at most
-	// half of the files that the process may open; seven eighths of that; and 256. A connection beyond these takes the
-	// place of one that is silent or idle.
+	// MaxInbound is the largest number of inbound connections at a time, InboundPerAddress limits the connections from
+	// a single address, and HandshakingPerAddress the connections from an address that have not completed the
+	// handshake. Defaults: 8192, but at most half of the files that the process may open; seven eighths of that; and
+	// 256. A connection beyond these takes the place of a silent or idle connection.
 	MaxInbound            int
 	InboundPerAddress     int
 	HandshakingPerAddress int
-	// Handshake bounds the time of a handshake, MessageTimeout the time from the first byte of a message to its last.
+	// Handshake bounds the time of a handshake, MessageTimeout the time from the first to the last byte of a message.
 	// Defaults 10s and 30s.
 	Handshake      time.Duration
 	MessageTimeout time.Duration
-	// IncomingBytes bounds the memory of messages longer than 16 KiB while they arrive: those of all inbound connections
-	// together, and separately the replies of all outbound ones. One address may use half of it. Default: four messages,
-	// at least 64 MiB.
+	// IncomingBytes bounds the memory of messages longer than 16 KiB during the arrival: the messages of all inbound
+	// connections together, and separately the replies of all outbound connections. A single address may use half of
+	// the memory. Default: four messages, at least 64 MiB.
 	IncomingBytes int
-	// MaxMessage is the largest message in bytes, in either direction. A peer that sends a larger one is disconnected.
-	// Default 64 MiB, at least 4096.
+	// MaxMessage is the largest message in bytes, in either direction. A peer that sends a larger message is
+	// disconnected. Default 64 MiB, at least 4096.
 	MaxMessage int
 	// QueueCommands and QueueBytes bound the messages of all Conns that wait for a connection. Defaults 65536 and 256 MiB.
 	QueueCommands int
 	QueueBytes    int
-	// HighWater is the largest number of messages of one Conn that wait for a connection. Default 1000.
+	// HighWater is the largest number of messages of a Conn that wait for a connection. Default 1000.
 	HighWater int
-	// Linger is how long posted messages and replies may take to leave after Close or Shutdown. Default 1s.
+	// Linger limits the time that posted messages and replies may take to leave after Close or Shutdown. Default 1s.
 	Linger time.Duration
 	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults 100ms and 2s.
 	Reconnect    time.Duration
 	ReconnectMax time.Duration
-	// ConnectTimeout bounds one attempt to connect, and the time that a posted message waits for a connection that takes
-	// it. Default 5s.
+	// ConnectTimeout bounds an attempt to connect, and the time that a posted message waits for a connection. Default
+	// 5s.
 	ConnectTimeout time.Duration
 	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is given up. Defaults 2s
 	// and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
-	// Poll is how long the transport polls for the next message after one has left, before it sleeps (package netpoll).
-	// Default: that of control.Env if a node opens the transport; otherwise it sleeps at once.
+	// Poll limits the time for which the transport polls for the next message after a message has left, before
+	// sleeping (package netpoll). Default: that of control.Env if a node opens the transport; otherwise no polling.
 	Poll time.Duration
-	// NameTimeout bounds one lookup of a name. NameTTL is how long its result is kept, NameNegativeTTL how long the result
-	// that there is no address is kept. Defaults 3s, 30s, 1s.
+	// NameTimeout bounds a lookup of a name. NameTTL limits the time for which a result is kept, NameNegativeTTL the
+	// time for which the result that there is no address is kept. Defaults 3s, 30s, 1s.
 	NameTimeout     time.Duration
 	NameTTL         time.Duration
 	NameNegativeTTL time.Duration
@@ -66,7 +67,7 @@ type Config struct {
 	// if a node opens the transport, otherwise slog.Default.
 	Log *slog.Logger
 	// IPv6 resolves names to IPv6, and makes an empty host mean the interfaces of both families. Default false, as in
-	// LMCache: with it, names that have addresses of both families reach IPv6 servers only.
+	// LMCache: if set, names that have addresses of both families reach IPv6 servers only.
 	IPv6 bool
 }
 
@@ -86,7 +87,7 @@ func (c Config) Opener() control.Opener {
 	}
 }
 
-// withDefaults returns c with its defaults filled in, or an error for the first field that is out of its bounds.
+// withDefaults returns c with the defaults filled in, or an error for the first field that is out of bounds.
 func (c Config) withDefaults() (Config, error) {
 	zeromq.OrDefault(&c.MaxConns, 4096)
 	zeromq.OrDefault(&c.MaxRequests, 65536)

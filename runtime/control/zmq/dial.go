@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 )
 
-// dial carries out an Open: it resolves the peer's name and connects. Everything later is the keeper's task.
+// dial carries out an Open: the call resolves the peer's name and connects. Everything later is the keeper's task.
 func (t *transport) dial(e effects.Open) {
 	conn, at, code := t.reach(&e)
 	if code != effects.OK {

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// runKeeper serves the connection until it ends. It connects again while messages wait, with growing pauses. A Conn
+// runKeeper serves the connection until the end, and connects again while messages wait, with growing pauses. A Conn
 // without a connection and without waiting messages has no keeper and costs nothing.
 func (c *client) runKeeper(conn net.Conn) {
 	pause := c.config.Reconnect
@@ -37,7 +37,7 @@ func (c *client) hasPending() bool {
 	return !c.closed && len(c.pending) > 0
 }
 
-// keepsRunning is hasPending for the keeper itself, which ends if it returns false.
+// keepsRunning is hasPending for the keeper itself, which ends on false.
 func (c *client) keepsRunning() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *client) keepsRunning() bool {
 	return c.keeperRunning
 }
 
-// pauseReconnect sleeps for a random part of pause, so that the clients of one server do not all connect at once.
+// pauseReconnect sleeps for a random part of pause, so that the clients of a server do not all connect at once.
 func (c *client) pauseReconnect(pause time.Duration) {
 	timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
 	defer timer.Stop()
@@ -55,7 +55,7 @@ func (c *client) pauseReconnect(pause time.Duration) {
 	}
 }
 
-// reconnect connects to the address that the Conn was opened to, or logs why it cannot.
+// reconnect connects to the address that the Conn was opened to, or logs why that fails.
 func (c *client) reconnect() net.Conn {
 	ctx, cancel := context.WithTimeout(c.ctx, c.config.ConnectTimeout)
 	defer cancel()
@@ -66,7 +66,7 @@ func (c *client) reconnect() net.Conn {
 	return conn
 }
 
-// serveConn completes the handshake on a connection and reads it to its end.
+// serveConn completes the handshake on a connection and reads to the end.
 func (c *client) serveConn(conn net.Conn) (shaken bool) {
 	l := newWireConn(conn, &c.config, &c.keepers)
 	l.out.onWritten = func(sum uint64) { c.onWritten(l, sum) }
@@ -89,8 +89,8 @@ func (c *client) serveConn(conn net.Conn) (shaken bool) {
 	return shaken
 }
 
-// reservePending adds to, or with negative numbers takes from, the messages of all Conns that wait. It returns false if
-// the bounds do not allow that.
+// reservePending adds to, or with negative numbers takes from, the messages of all Conns that wait. The result is
+// false if the bounds do not allow that.
 func (t *transport) reservePending(messages, bytes int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -35,7 +35,7 @@ func (c *Config) fitOpenFiles() error {
 	if c.InboundPerAddress == 0 || c.InboundPerAddress > c.MaxInbound {
 		c.InboundPerAddress = max(c.MaxInbound*7/8, 1)
 	}
-	// A connection that has completed no handshake leaves room for those of its address that have.
+	// A connection that has completed no handshake leaves room for connections of the same address that have.
 	c.HandshakingPerAddress = min(c.HandshakingPerAddress, max(c.InboundPerAddress/2, 1))
 	if c.MaxConns > limit-c.MaxInbound {
 		connLimit := max((limit-c.MaxInbound)/2, 1)

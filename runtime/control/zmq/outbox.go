@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// outboxSpare is how many bytes an outbox takes beside one message of the greatest length.
+	// outboxSpare is the number of bytes that an outbox takes beside a message of the greatest length.
 	outboxSpare = 64 << 10
-	// outboxReadLimit is how many bytes may wait in an outbox while more is read from its connection. A peer that reads no
-	// replies can therefore send no further requests.
+	// outboxReadLimit limits the bytes that wait in an outbox while more is read from the connection. A peer that
+	// reads no replies can therefore send no further requests.
 	outboxReadLimit = 64 << 10
 )
 
-// outbox holds the bytes that still have to leave on one connection. Senders never block: bytes that the system does
-// not take at once are written by a goroutine, which exists only while bytes wait.
+// outbox holds the bytes that still have to leave on a connection. Senders never block: bytes that the system does not
+// take at once are written by a goroutine, which exists only while bytes wait.
 type outbox struct {
 	conn         net.Conn
 	raw          syscall.RawConn
@@ -44,7 +44,7 @@ func newOutbox(conn net.Conn, limit int, writeTimeout time.Duration, writers *sy
 	return o
 }
 
-// send accepts a copy of wire. It returns false if the connection is over or too much waits already.
+// send accepts a copy of wire. The result is false if the connection is over or too much waits already.
 func (o *outbox) send(wire []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,7 +52,7 @@ func (o *outbox) send(wire []byte) bool {
 }
 
 // sendTracked is send for a caller that wants to know when wire has left: once total bytes have left, which onWritten
-// reports. gone says that it has left already.
+// reports. gone says that wire has left already.
 func (o *outbox) sendTracked(wire []byte) (sum uint64, gone, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,7 +88,7 @@ func (o *outbox) enqueue(wire []byte) bool {
 	return true
 }
 
-// writeAll empties the outbox, then frees its buffer.
+// writeAll empties the outbox, then frees the buffer.
 func (o *outbox) writeAll() {
 	var b []byte
 	for {

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A pendingMessage is a Post, or the request of a Send, that waits for a connection whose handshake is complete. A Post
+// A pendingMessage is a Post, or the request of a Send, that waits for a connection with a complete handshake. A Post
 // must not complete with OK before that: the peer may never come back.
 type pendingMessage struct {
 	corr   effects.Corr
@@ -21,10 +21,10 @@ type expiry struct {
 	generation uint64
 }
 
-// wireMax is the longest message whose buffer a Conn keeps for the next one.
+// wireMax is the longest message for which a Conn keeps the buffer for the next message.
 const wireMax = 16 << 10
 
-// postMessage carries out a Post. The message completes with OK once the system has all of it.
+// postMessage carries out a Post. The message completes with OK once the system has the whole message.
 func (c *client) postMessage(corr effects.Corr, body []byte) effects.Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,8 +37,8 @@ func (c *client) postMessage(corr effects.Corr, body []byte) effects.Code {
 	return c.submit(corr, body)
 }
 
-// submit writes one message to the connection, or lets it wait for one. It fails with TooMany if too many messages
-// wait.
+// submit writes a message to the connection, or lets the message wait for a connection. The call fails with TooMany if
+// too many messages wait.
 func (c *client) submit(corr effects.Corr, body []byte) effects.Code {
 	if c.ready && c.writingCorr == 0 && len(c.pending) == 0 {
 		message := appendRequest(c.scratch[:0], c.Frames, c.lastID, body)
@@ -63,8 +63,8 @@ func (c *client) submit(corr effects.Corr, body []byte) effects.Code {
 	return effects.OK
 }
 
-// writeNow writes a message to the connection. It returns false if the connection cannot take it, which means that it
-// is ending.
+// writeNow writes a message to the connection. The result is false if the connection cannot take the message, which
+// means that the connection is ending.
 func (c *client) writeNow(corr effects.Corr, frames []byte) bool {
 	end, gone, ok := c.wireConn.out.sendTracked(frames)
 	switch {
@@ -79,8 +79,7 @@ func (c *client) writeNow(corr effects.Corr, frames []byte) bool {
 	return true
 }
 
-// completePost notes that the system has a whole message. For a Post that is its completion; a request waits for its
-// reply.
+// completePost notes that the system has a whole message. A Post is complete by that; a request waits for a reply.
 func (c *client) completePost(corr effects.Corr) {
 	if !c.wantsReplies {
 		c.sink.Post(&effects.SendDone{Corr: corr, Code: effects.OK})
@@ -100,7 +99,7 @@ func (c *client) onWritten(l *wireConn, sum uint64) {
 	c.flushPending()
 }
 
-// flushPending writes the messages that wait, in order, until one does not leave at once.
+// flushPending writes the messages that wait, in order, until a message does not leave at once.
 func (c *client) flushPending() {
 	for c.writingCorr == 0 && len(c.pending) > 0 {
 		w := c.pending[0]
@@ -121,8 +120,8 @@ func (c *client) dropFirstPending() {
 	c.reservePending(-1, -w.size)
 }
 
-// restartExpiry gives the next posted message, written or waiting, one ConnectTimeout from now to leave. If it expires,
-// all posted messages fail. Requests have no expiry here: their sender has a timeout of its own.
+// restartExpiry gives the next posted message, written or waiting, a ConnectTimeout from now to leave. If that time
+// expires, all posted messages fail. Requests have no expiry here: the sender has a separate timeout.
 func (c *client) restartExpiry() {
 	c.expiry.generation++
 	if c.expiry.timer != nil {

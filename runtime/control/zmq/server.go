@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 )
 
-// server reads the messages of one served channel.
+// server reads the messages of a served channel.
 type server struct {
 	*transport
 	channel        effects.Channel
@@ -26,21 +26,22 @@ type server struct {
 }
 
 const (
-	// skipMessages is how many messages of the greatest length are read only to find the end of one that is too long.
+	// skipMessages limits, in messages of the greatest length, the bytes that are read only to find the end of a
+	// message that is too long.
 	skipMessages = 4
-	// unansweredMax is the largest number of unanswered requests of one connection. While it is reached, nothing more is
-	// read from that connection.
+	// unansweredMax is the largest number of unanswered requests of a connection. At the limit, nothing more is read
+	// from that connection.
 	unansweredMax = 16
 )
 
-// route is the way back to the peer that sent a request: its connection, and the envelope that goes in front of the
+// route is the way back to the peer that sent a request: the connection, and the envelope that goes in front of the
 // reply.
 type route struct {
 	inboundConn *inboundConn
 	envelope    [][]byte
 }
 
-// inboundConn is one connection of a peer. It belongs to the goroutine that reads it.
+// inboundConn represents a connection of a peer, and belongs to the goroutine that reads the connection.
 type inboundConn struct {
 	*server
 	*wireConn
@@ -51,7 +52,7 @@ type inboundConn struct {
 	requestSlots chan struct{} // holds one token for each unanswered request
 }
 
-// serve reads one admitted connection until it ends.
+// serve reads an admitted connection until the end.
 func (s *server) serve(g *door.Conn) error {
 	t := &inboundConn{server: s, wireConn: newWireConn(g.Conn, &s.config, s.writers), guest: g, conn: s.nextConn(),
 		origin:       zeromq.OriginOf(g.Address),
@@ -81,7 +82,8 @@ func (t *inboundConn) postReceived(ev *effects.Received) {
 	t.sink.Post(ev)
 }
 
-// reportLost posts that the connection has ended, if the machine asked for that and has seen a message of it.
+// reportLost posts that the connection has ended, if the machine asked for that and has seen a message of the
+// connection.
 func (t *inboundConn) reportLost() {
 	if t.reportsLost && t.posted {
 		t.sink.Post(&effects.ConnLost{Conn: t.conn})
@@ -116,9 +118,9 @@ func (t *inboundConn) readMessages() error {
 	}
 }
 
-// takeRequest posts a request; the frames before its body are kept as the route of its reply. A malformed request is
+// takeRequest posts a request; the frames before the body are kept as the route of the reply. A malformed request is
 // posted with an empty body. That is not a message of any channel, so the machine replies with an error and the peer
-// does not wait until its timeout.
+// does not wait until the timeout.
 func (t *inboundConn) takeRequest(m zmtp.Message) {
 	envelope, body, err := zeromq.CutRequest(t.channel, m.Frames)
 	if err = faultError(m, t.limits(), err); err != nil {
@@ -142,14 +144,14 @@ func (t *inboundConn) takeRequest(m zmtp.Message) {
 	t.stepper.Step()
 }
 
-// releaseSlot notes that one request of this connection is answered, or will never be.
+// releaseSlot notes that a request of this connection is answered, or will never be.
 func (t *inboundConn) releaseSlot() {
 	t.guest.AddWork(-1)
 	<-t.requestSlots
 }
 
-// takeMessages posts one-way messages. If the peer combined several and there were too many, those that fit the limits
-// are whole and are posted.
+// takeMessages posts one-way messages. If the peer combined several and there were too many, the messages that fit the
+// limits are whole and are posted.
 func (t *inboundConn) takeMessages(m zmtp.Message) {
 	several := t.channel.Framing() == effects.Several
 	if m.Fault != zmtp.Whole || len(m.Frames) != 1 && !several {
@@ -179,7 +181,7 @@ func (t *transport) Caller(c effects.Conn) netip.Addr {
 	return addr
 }
 
-// reply sends the reply to one request. It drops and counts the reply if its peer is gone or its outbox is full.
+// reply sends the reply to a request, or drops and counts the reply if the peer is gone or the outbox is full.
 func (t *transport) reply(request effects.Request, body []byte) {
 	route, found := t.requests.Take(request)
 	if !found {
@@ -242,10 +244,10 @@ func (d *inbound) close(linger time.Duration) error {
 
 func (d *inbound) nextConn() effects.Conn { return effects.Conn(d.lastConn.Add(1)) }
 
+// startServer binds a server and accepts connections. The result is s with the port that was bound.
 func (t *transport) startServer(s control.Server) (control.Server, error) {
 	l, bound, err := t.bind(s)
 	if err != nil {
-		// startServer binds one server and accepts its connections. It returns s with the port that was bound.
 		return s, err
 	}
 	at := &server{transport: t, channel: s.Channel, servesRequests: s.Channel.Asks(), reportsLost: s.ReportLost}

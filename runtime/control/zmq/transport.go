@@ -54,7 +54,7 @@ type counters struct {
 	malformed, unrequested, repliesDropped, requestsEvicted atomic.Uint64
 }
 
-// Listen binds servers and starts a transport. The error is a *control.Error; nothing is left running after one.
+// Listen binds servers and starts a transport. The error is a *control.Error; nothing is left running after an error.
 func Listen(config Config, servers []control.Server, sink control.Sink) (control.Transport, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -73,7 +73,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	for _, server := range servers {
 		bound, err := t.startServer(server)
 		if err != nil {
-			// Return the bind error: it is the one that the caller can act on.
+			// Return the bind error: the caller can act on that error.
 			t.stopDialing()
 			_ = t.close(0)
 			return nil, err
@@ -184,8 +184,8 @@ func (t *transport) Shutdown(ctx context.Context) error {
 	}
 }
 
-// finishShutdown completes what is outstanding and frees everything. It takes as long as posted messages and replies
-// need to leave, at most Config.Linger.
+// finishShutdown completes what is outstanding and frees everything. The call takes as long as posted messages and
+// replies need to leave, at most Config.Linger.
 func (t *transport) finishShutdown() {
 	defer close(t.shutdownDone)
 	t.dials.Wait()

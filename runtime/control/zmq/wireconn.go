@@ -18,13 +18,14 @@ import (
 )
 
 const (
-	// kernelBytes is the size of the socket buffers: what the system holds of the bytes that a connection sent and nobody
-	// has read, and of those that it was sent.
+	// kernelBytes is the size of the socket buffers: the bytes that the system holds for a connection, sent but not
+	// read yet, in each direction.
 	kernelBytes = 256 << 10
 	readBytes   = 4 << 10
 )
 
-// socketKind is the socket type of one end of a channel in ZeroMQ's terms, and the types that the other end may have.
+// socketKind is the socket type of an end of a channel in ZeroMQ's terms, and the types that the opposite end may
+// have.
 type socketKind struct {
 	name      string
 	peerTypes []string
@@ -42,15 +43,16 @@ var (
 	}
 )
 
-// wireConn is one connection that speaks ZeroMQ's protocol. It belongs to the goroutine that reads it; only its outbox
-// may be used by others.
+// wireConn represents a connection that speaks ZeroMQ's protocol. A wireConn belongs to the goroutine that reads the
+// connection; only the outbox may be used concurrently.
 type wireConn struct {
 	net.Conn
 	config  *Config
 	in      *bufio.Reader
 	out     *outbox
 	canPing bool
-	// deadline is when the handshake, or the message that is being read, must be complete; zero between messages.
+	// deadline is the time by which the handshake, or the message that is being read, must be complete; zero between
+	// messages.
 	deadline time.Time
 }
 
@@ -86,8 +88,8 @@ func (l *wireConn) newReader(limits zmtp.Limits, purse *door.ByteBudget, address
 	}
 }
 
-// Read implements io.Reader for the bytes that the peer sends. It pings a peer that is silent, and fails if the peer
-// does not answer within HeartbeatTimeout or takes too long to send one message.
+// Read implements io.Reader for the bytes that the peer sends. Read pings a peer that is silent, and fails if the peer
+// does not answer within HeartbeatTimeout or takes too long to send a message.
 func (l *wireConn) Read(b []byte) (int, error) {
 	silent := time.Duration(0)
 	for {

@@ -1,8 +1,8 @@
-// Package asynclog provides a slog.Handler that writes a log from a goroutine of its own. A goroutine that logs never
+// Package asynclog provides a slog.Handler that writes a log from a separate goroutine. A goroutine that logs never
 // waits for the destination of the lines, which may be a pipe that nobody reads.
 //
-// Lines wait in a bounded queue. A line that finds it full is dropped and counted, and the next line that is written
-// is preceded by one with that count.
+// Lines wait in a bounded queue. A line that finds the queue full is dropped and counted, and the next line that is
+// written is preceded by a line with that count.
 //
 //	h := asynclog.New(slog.NewTextHandler(os.Stderr, nil))
 //	log := slog.New(h)
@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// Max is how many lines may wait.
+// Max is the number of lines that may wait.
 const Max = 1024
 
 // A Handler passes records to another handler, in order, from a goroutine that exists only while there are records.
-// Attributes are resolved by the caller, but values that are not plain are formatted later: they must not change.
+// Attributes are resolved by the caller, but values that are not plain are formatted later, and must not change.
 type Handler struct {
 	to slog.Handler
 	q  *queue
 	// enabled caches the destination's answers about slog's levels. The destination is not asked each time, because
-	// it may take a lock that is held by a write that blocks.
+	// asking may take a lock that is held by a write that blocks.
 	enabled *enabledLevels
 }
 
@@ -57,7 +57,7 @@ func newHandler(to slog.Handler, q *queue) *Handler {
 	return &Handler{to: to, q: q, enabled: newEnabledLevels(to)}
 }
 
-// Enabled implements slog.Handler. It returns the cached answer of the destination, and refreshes it in the
+// Enabled implements slog.Handler. The result is the cached answer of the destination, which is refreshed in the
 // background.
 func (h *Handler) Enabled(_ context.Context, l slog.Level) bool { return h.enabled.isEnabled(l) }
 
@@ -71,13 +71,13 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return newHandler(h.to.WithGroup(name), h.q)
 }
 
-// Handle implements slog.Handler. It never waits and never fails.
+// Handle implements slog.Handler. Handle never waits and never fails.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	h.q.add(line{h.to, resolved(r)})
 	return nil
 }
 
-// resolved returns a copy of r whose values were resolved, so that they do not depend on the caller any more.
+// resolved returns a copy of r with resolved values, which do not depend on the caller any more.
 func resolved(r slog.Record) slog.Record {
 	c := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -136,14 +136,14 @@ func (q *queue) next() (l line, untold uint64, more bool) {
 	return l, untold, true
 }
 
-// Dropped returns how many lines were dropped since the start.
+// Dropped returns the number of lines that were dropped since the start.
 func (h *Handler) Dropped() uint64 {
 	h.q.mu.Lock()
 	defer h.q.mu.Unlock()
 	return h.q.dropped
 }
 
-// Flush waits at most for patience until all lines are written, and reports whether they are.
+// Flush waits at most for the timeout until all lines are written, and reports whether all lines are written.
 func (h *Handler) Flush(patience time.Duration) bool {
 	h.q.mu.Lock()
 	idle := h.q.idle

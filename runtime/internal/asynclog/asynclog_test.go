@@ -35,7 +35,7 @@ func TestLinesKeepOrderAndAttributes(t *testing.T) {
 	}
 }
 
-// A log that nobody reads delays nobody. The number of lost lines is logged when it goes on.
+// A log that nobody reads delays no goroutine. The number of lost lines is logged when the log is read again.
 func TestFullPipeDelaysNobody(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

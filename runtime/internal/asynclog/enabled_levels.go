@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// validity is how long an answer is used: a changed level takes effect after at most that time.
+// validity is the time for which an answer is used: a changed level takes effect after at most that time.
 const validity = time.Second
 
-// enabledLevels caches which levels a handler writes. A level between slog's four, which this module does not use, counts
-// as the next lower one.
+// enabledLevels caches which levels a handler writes. A level between slog's four, which this module does not use,
+// counts as the next lower level.
 type enabledLevels struct {
 	to         slog.Handler
 	bits       atomic.Uint32 // one for each of levels
@@ -23,7 +23,7 @@ var levels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, sl
 
 var start = time.Now()
 
-// newEnabledLevels asks the handler at once, so its caller may wait.
+// newEnabledLevels asks the handler at once, so the caller may wait.
 func newEnabledLevels(to slog.Handler) *enabledLevels {
 	a := &enabledLevels{to: to}
 	a.refresh()

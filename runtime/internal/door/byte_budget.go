@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A ByteBudget is a number of bytes that all connections share. One address may have at most half of it, so that no
-// single host can keep all others from sending.
+// A ByteBudget is a number of bytes that all connections share. A single address may have at most half of the budget,
+// so that no host can keep all peers of the remaining hosts from sending.
 type ByteBudget struct {
 	mu        sync.Mutex
 	size      int
@@ -19,7 +19,7 @@ func NewByteBudget(size int) *ByteBudget {
 	return &ByteBudget{size: size, byAddress: map[netip.Prefix]int{}}
 }
 
-// Reserve takes n bytes for an address. It returns false if there is no room for them.
+// Reserve takes n bytes for an address, and returns false if there is no room.
 func (p *ByteBudget) Reserve(who netip.Prefix, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// A Conn is one admitted connection.
+// A Conn is an admitted connection.
 type Conn struct {
 	net.Conn
 	Address netip.Prefix // the address that the connection counts for
 
 	door   *Door
 	number uint64 // counts admitted connections
-	// The following fields are guarded by the door's mutex. Invariant: place is an element of rank, which is a list
-	// of the address's conns; it is nil after the connection was removed.
+	// The following fields are guarded by the door's mutex. Invariant: element is an element of list, which is a list
+	// of the address's connections; element is nil after the connection was removed.
 	place  *list.Element
 	rank   *list.List
 	timer  *time.Timer
 	reason string
 
 	hadWork atomic.Bool  // AddWork was called
-	active  atomic.Bool  // worked since it was last considered for eviction
+	active  atomic.Bool  // worked since the connection was last considered for eviction
 	working atomic.Int32 // operations in progress
 }
 
@@ -50,9 +50,9 @@ func (g *Conn) moveTo(rank *list.List) {
 	g.place, g.rank = rank.PushBack(g), rank
 }
 
-// AddWork records that an operation for the connection begins (1) or has ended (-1). While operations are in
-// progress, the connection is not closed in favour of another one. A connection that never had an operation is closed
-// before one that had, because a handshake alone costs a peer nothing.
+// AddWork records that an operation for the connection begins (1) or has ended (-1). While operations are in progress,
+// the connection is not closed in favour of a new connection. A connection that never had an operation is closed
+// before a connection that had an operation, because a handshake alone costs a peer nothing.
 func (g *Conn) AddWork(more int32) {
 	g.active.Store(true)
 	g.working.Add(more)
@@ -73,9 +73,9 @@ func (g *Conn) closeReason() string {
 	return g.reason
 }
 
-// addressConns are the connections of one address.
+// addressConns are the connections of an address.
 type addressConns struct {
-	strangers, known, active list.List // of *Conn, by the time when they came or were last found active
+	strangers, known, active list.List // of *Conn, by the time when the connection came or was last found active
 }
 
 func (h *addressConns) ranks() []*list.List { return []*list.List{&h.strangers, &h.known, &h.active} }
@@ -94,14 +94,14 @@ func (h *addressConns) all() iter.Seq[*Conn] {
 	}
 }
 
-// idlest returns the connection to close if one must be closed, or nil if all are at work.
+// idlest returns the connection to close when room is needed, or nil if all connections have an operation in progress.
 func (h *addressConns) idlest() *Conn {
 	for _, rank := range []*list.List{&h.strangers, &h.known} {
 		if e := rank.Front(); e != nil {
 			return e.Value.(*Conn)
 		}
 	}
-	// Two rounds, because in the first all may have been active since they were last considered.
+	// Two rounds, because in the first round all connections may have been active since the last eviction.
 	for range 2 * h.active.Len() {
 		e := h.active.Front()
 		g := e.Value.(*Conn)
@@ -136,7 +136,7 @@ func (d *Door) enter(g *Conn) bool {
 			return false
 		}
 	}
-	d.addresses[g.Address] = h // An eviction may have removed it from the map.
+	d.addresses[g.Address] = h // An eviction may have removed the entry from the map.
 	g.moveTo(&h.strangers)
 	g.timer = time.AfterFunc(d.config.Patience, func() { d.expire(g) })
 	d.stats.Open++
@@ -145,12 +145,12 @@ func (d *Door) enter(g *Conn) bool {
 	return true
 }
 
-// idlest returns the connection to close if one must be closed, or nil if all are at work.
+// idlest returns the connection to close when room is needed, or nil if all connections have an operation in progress.
 //
-// Connections that have sent nothing, or have only completed a handshake, go before all others, whatever their
-// address: one host may have any number of addresses, each with fewer connections than an honest one. Of these two
-// groups it takes the larger one, so that a newcomer has time in both; and of that group the oldest connection of the
-// address that has most.
+// Connections that have sent nothing, or have only completed a handshake, are closed before all the rest, whatever
+// their address: a host may have any number of addresses, each with fewer connections than an honest host. Of these
+// two groups the larger group is chosen, so that a new connection has time in both groups; and of that group the
+// oldest connection of the address with the most connections.
 func (d *Door) idlest() *Conn {
 	var strangers, known *list.List
 	more := 0 // strangers than known ones
@@ -178,7 +178,7 @@ func (d *Door) idlest() *Conn {
 	return nil
 }
 
-// before reports whether a connection of a is closed before one of b. B may be nil.
+// before reports whether a connection of a is closed before a connection of b. B may be nil.
 func before(a, b *list.List) bool {
 	switch {
 	case a.Len() == 0:
@@ -210,7 +210,7 @@ func (d *Door) expire(g *Conn) {
 	}
 }
 
-// remove takes a connection's place away and closes it, which ends its goroutine.
+// remove removes a connection from its list and closes the connection, which ends the connection's goroutine.
 func (d *Door) remove(g *Conn, why string) {
 	h := d.addresses[g.Address]
 	g.rank.Remove(g.place)
@@ -240,7 +240,8 @@ func addressOf(a net.Addr) netip.Prefix {
 	return HostOf(at.AddrPort().Addr())
 }
 
-// HostOf returns the addresses that count as one host with ip: of an IPv6 address its network of 64 bits.
+// HostOf returns the addresses that count as the same host as ip: an IPv4 address, or the 64-bit network of an IPv6
+// address.
 func HostOf(ip netip.Addr) netip.Prefix {
 	ip = ip.Unmap().WithZone("")
 	bits := 32

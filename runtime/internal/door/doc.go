@@ -1,16 +1,18 @@
 // Package door accepts connections for a server, and limits what connections of unknown peers can take.
 //
 // A connection costs a file, a goroutine and a few kilobytes before anybody knows which peer opened it. So a [Door]
-// admits at most Config.Total connections, at most Config.PerAddress of one address, and of one address at most
-// Config.Strangers that have not yet sent anything that makes sense ([Conn.MarkKnown]). Each of these strangers has
-// Config.Patience to do so. At a limit the door does not turn away the next connection, because that may be the
-// honest one. Instead it closes the stranger that has waited longest, or else a connection that has completed a
-// handshake and nothing more, or else the connection that has been idle longest of the address that has most. A
-// connection that is at work ([Conn.AddWork]) is never closed for another one.
+// admits at most Config.MaxTotal connections, at most Config.MaxPerAddress of the same address, and of the same
+// address at most Config.MaxStrangers that have not yet sent anything that makes sense ([Conn.MarkKnown]). Each of
+// these strangers has Config.HandshakeTimeout to do so. At a limit the door does not turn away the next connection,
+// because that may be the honest connection. Instead the door closes the stranger that has waited longest, or else a
+// connection that has completed a handshake and nothing more, or else the connection that has been idle longest of the
+// address with the most connections. A connection with an operation in progress ([Conn.AddWork]) is never closed in
+// favour of a new connection.
 //
-// The door never uses up the files of the process: Total should be what the process may open less what its other
-// parts need ([FileLimit]). If others use up the files nevertheless, the door waits a little between its attempts,
-// and turns connections away with the help of a file that it holds in reserve.
+// The door never uses up the files of the process: MaxTotal should be the number of files that the process may open,
+// less the files that the rest of the process needs ([FileLimit]). If the rest of the process uses up the files
+// nevertheless, the door waits a little between attempts, and turns connections away with the help of a file that is
+// held in reserve.
 //
 // A [ByteBudget] limits the bytes that connections may send, with a share for each address.
 //
@@ -19,7 +21,7 @@
 //
 // Example:
 //
-//	d := door.New(door.Config{Total: 1000, PerAddress: 100, Strangers: 20, Patience: 5 * time.Second, Log: log})
+//	d := door.New(door.Config{MaxTotal: 1000, MaxPerAddress: 100, MaxStrangers: 20, HandshakeTimeout: 5 * time.Second})
 //	d.Serve(listener, "control", func(c *door.Conn) error {
 //		if err := handshake(c); err != nil {
 //			return err // The connection is closed and the error logged.

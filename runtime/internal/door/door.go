@@ -17,8 +17,8 @@ import (
 // Config has the limits of a Door.
 type Config struct {
 	Total      int           // connections at a time
-	PerAddress int           // of one address
-	Strangers  int           // of one address that are not known yet
+	PerAddress int           // of the same address
+	Strangers  int           // of the same address that are not known yet
 	Patience   time.Duration // how long a stranger may take to become known
 	Log        *slog.Logger
 }
@@ -28,11 +28,10 @@ type Stats struct {
 	// Open is the number of connections that are open now.
 	Open     int
 	Admitted uint64
-	// Evicted were closed in favour of another connection, Expired sent nothing that makes sense in time, and Refused
-	// found no place.
+	// Evicted connections were closed in favour of a new connection, Expired connections sent nothing that makes sense
+	// in time, and Refused connections found no place.
 	Evicted, Expired, Refused uint64
-	// NoFiles counts attempts to accept that failed because the process or the host had no file left, or for another
-	// reason.
+	// NoFiles counts failed attempts to accept a connection, mostly because the process or the host had no file left.
 	NoFiles uint64
 }
 
@@ -58,9 +57,9 @@ func New(c Config) *Door {
 		closed: make(chan struct{})}
 }
 
-// Serve admits the connections of l. Each connection is served by a goroutine of its own, and closed when serve
-// returns. The error that serve returns is logged, at a limited rate for each cause and address. The log calls the
-// listener name.
+// Serve admits the connections of l. Each connection is served by a separate goroutine, and closed when serve returns.
+// The error that serve returns is logged, at a limited rate for each cause and address. The log calls the listener
+// name.
 func (d *Door) Serve(l net.Listener, name string, serve func(*Conn) error) {
 	d.mu.Lock()
 	d.listeners = append(d.listeners, l)
@@ -68,7 +67,7 @@ func (d *Door) Serve(l net.Listener, name string, serve func(*Conn) error) {
 	d.workers.Go(func() { d.accept(l, name, serve) })
 }
 
-// The pause between attempts to accept grows from minPause to maxPause while they fail.
+// The pause between attempts to accept grows from minPause to maxPause while the attempts fail.
 const (
 	minPause = 5 * time.Millisecond
 	maxPause = 500 * time.Millisecond
@@ -127,9 +126,9 @@ func (d *Door) admit(conn net.Conn, name string, serve func(*Conn) error) {
 	})
 }
 
-// Ordinary reports whether a connection ended in one of the ways in which connections normally end, at whatever
-// point. Such an end is nobody's fault and is not logged. It includes the end of a connection that is closed during
-// its handshake.
+// Ordinary reports whether a connection ended in one of the ways in which connections normally end, at whatever point.
+// An ordinary end is nobody's fault and is not logged. A connection that is closed during the handshake ends in an
+// ordinary way, too.
 func Ordinary(err error) bool {
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -154,7 +153,7 @@ func (d *Door) Stats() Stats {
 	return d.stats
 }
 
-// Shut stops accepting connections. Those that were admitted stay.
+// Shut stops accepting connections. Admitted connections stay.
 func (d *Door) Shut() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,7 +169,7 @@ func (d *Door) Shut() error {
 	return errors.Join(errs...)
 }
 
-// Close closes all listeners and connections. It returns when all serving goroutines have ended, or with the error of
+// Close closes all listeners and connections, and returns when all serving goroutines have ended, or with the error of
 // ctx.
 func (d *Door) Close(ctx context.Context) error {
 	err := d.Shut()

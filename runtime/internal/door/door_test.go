@@ -149,7 +149,7 @@ func TestConnectionsWithWorkStay(t *testing.T) {
 		if gone(spoke) || gone(working) {
 			t.Errorf("gone: %t, %t", gone(spoke), gone(working))
 		}
-		// Among the connections that had work, the idle one gives way.
+		// Among the connections that had work, the idle connection is evicted.
 		for range 5 {
 			g := h.enter("10.0.0.1")
 			g.MarkKnown()
@@ -168,7 +168,7 @@ func TestConnectionsWithWorkStay(t *testing.T) {
 	})
 }
 
-// At the total limit the address that has most gives way, and no other.
+// At the total limit only connections of the address with the most connections are evicted.
 func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, Config{Total: 12, PerAddress: 10, Strangers: 10, Patience: time.Hour})

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A spareFile is a file held in reserve. After it is closed, one connection can be accepted and turned away, although
-// the process may not open any more files.
+// A spareFile is a file held in reserve. After the file is closed, a connection can be accepted and turned away,
+// although the process may not open any more files.
 type spareFile struct {
 	mu    sync.Mutex
 	users int
@@ -40,7 +40,7 @@ func (s *spareFile) drop() {
 	}
 }
 
-// turnAway accepts one connection of l and closes it.
+// turnAway accepts and closes a connection of l.
 func (s *spareFile) turnAway(l net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *spareFile) turnAway(l net.Listener) {
 	s.open()
 }
 
-// acceptNow accepts a connection if one is waiting.
+// acceptNow accepts a connection if there is a waiting connection.
 func acceptNow(l net.Listener) (fd int, ok bool) {
 	socket, ok := l.(syscall.Conn)
 	if !ok {
@@ -74,8 +74,8 @@ func acceptNow(l net.Listener) (fd int, ok bool) {
 	return fd, ok && err == nil
 }
 
-// FileLimit returns how many files the process may open (RLIMIT_NOFILE, which the Go runtime has raised as far as it
-// may) and how many it has open.
+// FileLimit returns the number of files that the process may open (RLIMIT_NOFILE, which the Go runtime has raised as
+// far as possible) and the number of open files.
 func FileLimit() (limit, open int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {

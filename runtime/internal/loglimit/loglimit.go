@@ -1,5 +1,5 @@
-// Package loglimit limits the rate of warnings that a peer can cause any number of times: it writes one line for each
-// cause and peer in 30 seconds, and the next such line says how many were left out.
+// Package loglimit limits the rate of warnings that a peer can cause any number of times: at most one line for each
+// cause and peer is written in 30 seconds, and the next line says how many lines were left out.
 //
 //	log := loglimit.New(slog.Default())
 //	log.Warn("a peer cannot be linked to", "10.0.0.7", "err", err) // At most once in 30 s for 10.0.0.7.
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A Log writes lines at a limited rate. It may be used from any goroutine, and holds no lock while it writes.
+// A Log writes lines at a limited rate. A Log may be used from any goroutine, and holds no lock while writing.
 type Log struct {
 	log *slog.Logger
 
@@ -40,8 +40,8 @@ const (
 // New returns a Log that writes to log, or writes nothing if log is nil.
 func New(log *slog.Logger) *Log { return &Log{log: log, lines: map[lineKey]*lineCount{}} }
 
-// Warn writes a warning, unless one with the same cause and peer was written in the last 30 seconds. The peer is an
-// address or a name; it is empty if the warning concerns no peer.
+// Warn writes a warning, unless a warning with the same cause and peer was written in the last 30 seconds. The peer is
+// an address or a name, or empty if the warning concerns no peer.
 func (s *Log) Warn(cause, peer string, attrs ...any) { s.Write(slog.LevelWarn, cause, peer, attrs...) }
 
 // Write is like Warn, for any level.
@@ -67,7 +67,7 @@ func (s *Log) count(key lineKey, now time.Time) (skipped uint64, write bool) {
 	}
 	if x == nil {
 		if len(s.lines) >= maxLines {
-			// Warnings of so many peers at once share one line for each cause.
+			// Warnings of so many peers at once share a line for each cause.
 			key.peer = ""
 			if x = s.lines[key]; x != nil && now.Sub(x.at) < interval {
 				x.skipped++
@@ -92,7 +92,7 @@ func (s *Log) dropExpired(now time.Time) {
 	}
 }
 
-// End writes how many lines were left out since they were last written.
+// End writes, for each cause and peer, how many lines were left out since the last written line.
 func (s *Log) End() {
 	left := map[lineKey]uint64{}
 	s.mu.Lock()

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A text collects what was written.
+// A text collects all written lines.
 type text struct{ logtest.Lines }
 
 func (x *text) log() *Log {

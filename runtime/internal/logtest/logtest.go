@@ -1,5 +1,5 @@
-// Package logtest provides logs for tests: one that a test can read while others write it ([Lines]), and one to which
-// every write blocks ([Full]).
+// Package logtest provides logs for tests: [Lines], which a test can read while goroutines write, and [Full], to which
+// every write blocks.
 package logtest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Lines collects what is written to it. The zero value is empty. Any goroutine may use it.
+// Lines collects everything that is written. The zero value is empty. Lines may be used from any goroutine.
 type Lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -45,10 +45,10 @@ func (l *Lines) With(what string) (lines []string) {
 	return lines
 }
 
-// Logger returns a logger that writes text to it.
+// Logger returns a logger that writes text to l.
 func (l *Lines) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// Full returns the writing end of a full pipe that nobody reads. When the test ends, Full drains and closes the pipe,
+// Full returns the writing end of a full pipe that nobody reads. When the test ends, the pipe is drained and closed,
 // after the cleanups that were registered after this call.
 func Full(tb testing.TB) *os.File {
 	tb.Helper()

@@ -1,8 +1,8 @@
 // Package names resolves host names of peers, so that no other part of a process has to wait for a name server, which
 // may be silent.
 //
-// A lookup has a deadline, and a bounded number of lookups run at a time. All callers that ask for one name at the
-// same time share one lookup. Addresses are cached for a while, and failures for a shorter while. A numeric address
+// A lookup has a deadline, and a bounded number of lookups run at a time. All callers that ask for the same name at
+// the same time share a lookup. Addresses are cached for a while, and failures for a shorter while. A numeric address
 // resolves to itself.
 //
 //	r := names.New(ctx, names.Config{})
@@ -24,7 +24,7 @@ import (
 
 // Config has the limits of a Resolver. Zero fields take the defaults.
 type Config struct {
-	Timeout  time.Duration // of one lookup; default 3 s
+	Timeout  time.Duration // of a lookup; default 3 s
 	TTL      time.Duration // how long addresses are cached; default 30 s
 	Negative time.Duration // how long failures are cached; default 1 s
 	Parallel int           // lookups at a time; default 16
@@ -44,7 +44,7 @@ type Resolver struct {
 	known map[string]*entry
 }
 
-// An entry is one cached name. When done is closed, addrs and err may be read. The resolver's mutex guards until.
+// A nameEntry is a cached name. When done is closed, addrs and err may be read. The resolver's mutex guards until.
 type entry struct {
 	done  chan struct{}
 	until time.Time // zero while the name is being looked up
@@ -52,7 +52,7 @@ type entry struct {
 	err   error
 }
 
-// New returns a resolver with an empty cache. Its lookups end when life does.
+// New returns a resolver with an empty cache. All lookups end when ctx ends.
 func New(life context.Context, c Config) *Resolver {
 	if c.Timeout == 0 {
 		c.Timeout = 3 * time.Second
@@ -78,7 +78,8 @@ func New(life context.Context, c Config) *Resolver {
 // ErrUnknown is wrapped by the error for a name without addresses.
 var ErrUnknown = errors.New("no address for this name")
 
-// Resolve returns the addresses of host. Without ipv6 these are IPv4 addresses; with it, IPv6 addresses come first.
+// Resolve returns the addresses of host. If ipv6 is false, these are IPv4 addresses; otherwise IPv6 addresses come
+// first.
 func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr.Unmap()}, nil
@@ -95,7 +96,7 @@ func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip
 	}
 }
 
-// localhost is not looked up, because a name server may return any address for it (RFC 6761, 6.3).
+// localhost is not looked up, because a name server may return any address for this name (RFC 6761, 6.3).
 const localhost = "localhost"
 
 func loopback(ipv6 bool) []netip.Addr {
@@ -106,7 +107,7 @@ func loopback(ipv6 bool) []netip.Addr {
 	return []netip.Addr{v4}
 }
 
-// Wait returns when no lookup is running, which is soon after the end of the resolver's life. Resolve must not be
+// Wait returns when no lookup is running, which is soon after the end of the resolver's context. Resolve must not be
 // called meanwhile.
 func (r *Resolver) Wait() { r.work.Wait() }
 

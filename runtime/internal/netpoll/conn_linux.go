@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Conn is a stream connection that the poller waits for. It implements net.Conn.
+// A Conn is a stream connection that the poller waits for, and implements net.Conn.
 type Conn struct {
 	network       string
 	local, remote net.Addr
@@ -30,10 +30,10 @@ type Conn struct {
 	payoff           payoff
 }
 
-// A side is one direction of a connection, and wakes the goroutine that waits to read or to write.
+// A side is a direction of a connection: reading or writing. It wakes the goroutine that waits to read or to write.
 type side struct {
-	turn  sync.Mutex    // held by the goroutine that reads or writes, also while it waits
-	ready chan struct{} // has one token when reading or writing may be possible
+	turn  sync.Mutex    // held by the goroutine that reads or writes, also while waiting
+	ready chan struct{} // has a token when reading or writing may be possible
 
 	mu       sync.Mutex
 	deadline time.Time // the deadline; zero if there is none
@@ -41,13 +41,13 @@ type side struct {
 	expired  atomic.Bool // the deadline has passed
 }
 
-// Take lets the poller wait for conn, and returns the connection to use instead of it. It returns conn itself if it
-// cannot take it: if conn is not a socket of this system, or if the process has no file left for the poller. For up
-// to poll after each message that leaves, the poller polls for replies before it sleeps. If poll is 0, Take returns
+// Take lets the poller wait for conn, and returns the connection to use instead of conn. The result is conn itself if
+// that is not possible: if conn is not a socket of this system, or if the process has no file left for the poller. For
+// up to poll after each message that leaves, the poller polls for replies before sleeping. If poll is 0, Take returns
 // conn.
 func Take(conn net.Conn, poll time.Duration) net.Conn {
 	of, ok := conn.(syscall.Conn)
-	// With one processor, polling would keep the processor from the goroutine that is to reply.
+	// With a single processor, polling would keep the processor from the goroutine that is to reply.
 	if !ok || poll <= 0 || runtime.GOMAXPROCS(0) == 1 {
 		return conn
 	}
@@ -55,7 +55,7 @@ func Take(conn net.Conn, poll time.Duration) net.Conn {
 	if err != nil {
 		return conn
 	}
-	// A descriptor of our own, because Go's poller removes the other one when it is closed.
+	// A duplicate of the descriptor, because Go's poller removes the original descriptor when that is closed.
 	fd := -1
 	if raw.Control(func(theirs uintptr) {
 		fd, err = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0)
@@ -88,12 +88,12 @@ func (c *Conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
-	c.writing.turn.Lock() // Held for all of b, so that no other write comes between its parts.
+	c.writing.turn.Lock() // Held for all of b, so that no concurrent write comes between the parts of b.
 	defer c.writing.turn.Unlock()
 	return c.write(b)
 }
 
-// write is Write for a caller that holds the turn to write.
+// write writes b for a caller that holds the turn to write.
 func (c *Conn) write(b []byte) (int, error) {
 	done := 0
 	for {
@@ -106,7 +106,8 @@ func (c *Conn) write(b []byte) (int, error) {
 	}
 }
 
-// WriteRights writes b over a Unix socket, whether it was taken or not, and passes descriptors with its first byte.
+// WriteRights writes b over a Unix socket, whether or not [Take] wrapped the socket, and passes descriptors with the
+// first byte.
 func WriteRights(conn net.Conn, b []byte, fds ...int) error {
 	switch c := conn.(type) {
 	case *Conn:
@@ -144,14 +145,14 @@ func (c *Conn) afterSend(n int) {
 	}
 }
 
-// doInTurn reads or writes once it is the caller's turn.
+// doInTurn reads or writes when the caller's turn has come.
 func (c *Conn) doInTurn(s *side, how func(fd int) (int, error)) (int, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	return c.retryUntilReady(s, how)
 }
 
-// withDescriptor calls how with the descriptor, unless the connection is closed.
+// withDescriptor calls op with the descriptor, unless the connection is closed.
 func (c *Conn) withDescriptor(how func(fd int) (int, error)) (int, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -22,8 +22,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return Take(conn, l.Poll), nil
 }
 
-// SyscallConn implements syscall.Conn, if the wrapped listener does: package door uses it to accept a connection when
-// no file is left.
+// SyscallConn implements syscall.Conn, if the wrapped listener does: package door accepts a connection in this way
+// when no file is left.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if of, ok := l.Listener.(syscall.Conn); ok {
 		return of.SyscallConn()

@@ -6,21 +6,21 @@ import (
 )
 
 const (
-	// maxScore is the score of a connection for whose replies polling has always paid. Each reply that came in time
-	// adds one to the score, and each one that did not takes one away.
+	// maxScore is the score of a connection on which polling for replies has always paid. Each reply that came in time
+	// adds 1 to the score, and each late reply subtracts 1.
 	maxScore = 8
-	// retryAfter is the number of messages after which polling is tried again on a connection whose score is 0.
+	// retryAfter is the number of messages after which polling is tried again on a connection with the score 0.
 	retryAfter = 32
 )
 
-// A payoff estimates whether polling for replies pays on one connection, from what happened before. It takes whatever
-// arrives next for the reply. The estimate may be slightly wrong: two goroutines that send at the same time may count
-// one message twice or not at all.
+// A payoff estimates whether polling for replies pays on a connection, from earlier replies. The next bytes that
+// arrive count as the reply. The estimate may be slightly wrong: two goroutines that send at the same time may count a
+// message twice or not at all.
 type payoff struct {
 	poll         time.Duration // how soon a reply must arrive; positive
-	waitingSince atomic.Int64  // when the oldest message left that nothing has followed yet, by clock; 0 if there is none
+	waitingSince atomic.Int64  // when the oldest message without a reply left, by clock; 0 if there is none
 	score        atomic.Int64
-	passed       atomic.Int64 // messages without polling since the last one with polling
+	passed       atomic.Int64 // messages without polling since the last message with polling
 }
 
 var began = time.Now()
@@ -28,7 +28,7 @@ var began = time.Now()
 // clock is monotonic and never 0.
 func clock() int64 { return int64(time.Since(began)) + 1 }
 
-// recordSent records a message that leaves now, and reports whether to poll for its reply.
+// recordSent records a message that leaves now, and reports whether to poll for the reply.
 func (p *payoff) recordSent(now int64) bool {
 	if before := p.waitingSince.Load(); before == 0 {
 		p.waitingSince.Store(now)

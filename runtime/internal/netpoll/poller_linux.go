@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxEvents is how many events one poll may find.
+// maxEvents is the number of events that a poll may find.
 const maxEvents = 64
 
-// A poller waits for all connections that were passed to Take. It exists while there are any.
+// A poller waits for all connections that were passed to Take, and exists while there are connections.
 type poller struct {
 	epoll, wakeFD int // wakeFD is an eventfd that wakes the poller
-	// The poller sleeps in the poller of Go's runtime, so that its processor can run other goroutines meanwhile. Go's
-	// poller waits for the gate, a second epoll instance, which reports events of the first one only while our poller
+	// The poller sleeps in the poller of Go's runtime, so that the processor can run goroutines meanwhile. Go's poller
+	// waits for the gate, a second epoll instance, which reports events of the first instance only while our poller
 	// sleeps. Otherwise each event would wake a thread of the Go runtime while our poller polls.
 	gate    *os.File
 	sleeper syscall.RawConn // of gate
@@ -35,13 +35,13 @@ type poller struct {
 	ended  chan struct{} // closed when run has ended
 }
 
-// shared is the poller of the process. It begins with the first connection and ends with the last one.
+// shared is the poller of the process, which begins with the first connection and ends with the last connection.
 var shared struct {
 	mu sync.Mutex // held while connections are added and removed
 	p  *poller
 }
 
-// addToShared adds a connection to the shared poller. It returns false if that is not possible.
+// addToShared adds a connection to the shared poller, and returns false if that is not possible.
 func addToShared(c *Conn) bool {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -66,7 +66,7 @@ func addToShared(c *Conn) bool {
 	return true
 }
 
-// removeFromShared removes a connection, whose descriptor is still open, from the poller.
+// removeFromShared removes a connection, while the descriptor is still open, from the poller.
 func removeFromShared(c *Conn) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *poller) prepare() error {
 	if err := unix.SetNonblock(gate, true); err != nil {
 		return errors.Join(err, unix.Close(gate))
 	}
-	p.gate = os.NewFile(uintptr(gate), "epoll") // The descriptor does not block, so Go's poller waits for it.
+	p.gate = os.NewFile(uintptr(gate), "epoll") // The descriptor does not block, so Go's poller can wait.
 	if p.sleeper, err = p.gate.SyscallConn(); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (p *poller) prepare() error {
 	return p.watch(p.wakeFD, unix.EPOLLIN)
 }
 
-// watch makes the kernel report once, each time that something becomes possible on fd, that it has.
+// watch makes the kernel report once, each time that one of the events becomes possible on fd.
 func (p *poller) watch(fd int, what uint32) error {
 	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: what | unix.EPOLLET, Fd: int32(fd)})
 }
@@ -134,7 +134,7 @@ func (p *poller) add(c *Conn) error {
 	return nil
 }
 
-// remove removes a connection. If it was the last one, it ends the poller and returns true.
+// remove removes a connection. After the last connection the poller ends, and the result is true.
 func (p *poller) remove(c *Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *poller) ring() {
 	_, _ = unix.Write(p.wakeFD, one)
 }
 
-// pollFor makes the poller poll for that long before it sleeps again.
+// pollFor makes the poller poll for the time d before sleeping again.
 func (p *poller) pollFor(d time.Duration) {
 	until := clock() + int64(d)
 	for {
@@ -171,7 +171,7 @@ func (p *poller) pollFor(d time.Duration) {
 	}
 }
 
-// wakeUp wakes the poller, unless it has ended: its descriptor may be another file's by then.
+// wakeUp wakes the poller, unless the poller has ended: the descriptor may belong to a different file by then.
 func (p *poller) wakeUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,12 +191,12 @@ func (p *poller) run() {
 			return
 		}
 		if n > 0 {
-			runtime.Gosched() // Lets the woken goroutines run on this thread before it sleeps.
+			runtime.Gosched() // Lets the woken goroutines run on this thread before the thread sleeps.
 		}
 	}
 }
 
-// wakeWaiters wakes the goroutines that wait for what was found, and reports whether the poller has ended.
+// wakeWaiters wakes the goroutines that wait for the found events, and reports whether the poller has ended.
 func (p *poller) wakeWaiters(found []unix.EpollEvent) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,7 +216,8 @@ func (p *poller) wakeWaiters(found []unix.EpollEvent) bool {
 	return p.stopped
 }
 
-// wait returns the number of events: at once while the poller polls, otherwise when there is one.
+// wait waits for events and returns their number: without sleeping while the poller polls, otherwise after sleeping
+// until the first event.
 func (p *poller) wait(found *[maxEvents]unix.EpollEvent) int {
 	for p.until.Load() > 0 {
 		if n := p.pollOnce(found); n > 0 {
@@ -226,8 +227,8 @@ func (p *poller) wait(found *[maxEvents]unix.EpollEvent) int {
 			p.until.CompareAndSwap(until, 0)
 			continue
 		}
-		// Other processes run first, then other goroutines, because the peer that is to reply may need this core.
-		// While all of Go's processors have goroutines to run, this one among them, Go's own poller checks its
+		// Ready processes run first, then ready goroutines, because the peer that is to reply may need this core.
+		// While all of Go's processors have goroutines to run, including this goroutine, Go's own poller checks its
 		// connections every 10 ms.
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 		runtime.Gosched()
@@ -258,7 +259,7 @@ func (p *poller) open(gate uintptr, what uint32) {
 
 // pollOnce returns the number of events that have happened.
 func (p *poller) pollOnce(found *[maxEvents]unix.EpollEvent) int {
-	// A raw call, because for such a short one the thread should keep Go's processor.
+	// A raw call, because for so short a call the thread should keep Go's processor.
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(p.epoll), uintptr(unsafe.Pointer(found)),
 		maxEvents, 0, 0, 0)
 	if errno != 0 {

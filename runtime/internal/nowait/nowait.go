@@ -1,5 +1,5 @@
-// Package nowait writes to a connection what the kernel takes at once. A goroutine that must not wait for a peer can
-// thereby write by itself instead of waking another one.
+// Package nowait writes as many bytes to a connection as the kernel takes at once. A goroutine that must not wait for
+// a peer can thereby write directly instead of waking another goroutine.
 package nowait
 
 import (
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Raw returns the connection's file for Write. It returns nil if the connection has none; Write then writes nothing.
+// Raw returns the connection's file for WriteNow, or nil if the connection has no file; WriteNow then writes nothing.
 func Raw(conn any) syscall.RawConn {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -21,9 +21,10 @@ func Raw(conn any) syscall.RawConn {
 	return raw
 }
 
-// Write returns how many bytes of b the kernel took. It does not report errors, which the next ordinary write meets
-// as well. No other write to the connection may be in progress, because Write would wait for its end. After an
-// expired write deadline, Write writes nothing.
+// Write writes to the connection without waiting, and returns the number of bytes of b that the kernel took. Errors
+// are not reported, because the next ordinary write meets the same error. No ordinary write to the connection may be
+// in progress, because WriteNow would wait for the end of that write. After an expired write deadline nothing is
+// written.
 func Write(raw syscall.RawConn, b []byte) (n int) {
 	if raw == nil {
 		return 0

@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Process is the process that connected to a Unix socket. It stays valid after the process has ended.
+// A Process is the process that connected to a Unix socket. The value stays valid after the process has ended.
 type Process struct {
 	PID  int
 	file *os.File // a pidfd
 }
 
-// soPeerPIDFD is SO_PEERPIDFD of Linux 6.5: it returns a pidfd of that very process, even if its number was reused.
+// soPeerPIDFD is SO_PEERPIDFD of Linux 6.5, which returns a pidfd of that very process, even if the process number was
+// reused.
 const soPeerPIDFD = 77
 
-// ProcessOf returns the process at the other end of an accepted connection. The caller must Close it.
+// ProcessOf returns the process at the remote end of an accepted connection. The caller must Close the process.
 func ProcessOf(conn net.Conn) (*Process, error) {
 	p := &Process{}
 	err := control(conn, func(fd int) error {
@@ -42,7 +43,7 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 			return fmt.Errorf("watch process %d: %w; it needs Linux 5.3 or later", p.PID, err)
 		}
 		unix.CloseOnExec(pidfd)
-		if err := unix.SetNonblock(pidfd, true); err != nil { // Waiting for it then occupies no thread.
+		if err := unix.SetNonblock(pidfd, true); err != nil { // Waiting then occupies no thread.
 			return errors.Join(err, unix.Close(pidfd))
 		}
 		p.file = os.NewFile(uintptr(pidfd), "pidfd")
@@ -54,7 +55,7 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 	return p, nil
 }
 
-// hungUp reports whether the other end of a connection is closed, as it is when its process has ended.
+// hungUp reports whether the remote end of a connection is closed, as after the end of the remote process.
 func hungUp(fd int) bool {
 	at := []unix.PollFd{{Fd: int32(fd)}}
 	for {
@@ -64,7 +65,7 @@ func hungUp(fd int) bool {
 	}
 }
 
-// Gone reports whether the process has ended, with all of its threads.
+// Gone reports whether the process has ended, with all threads.
 func (p *Process) Gone() (bool, error) {
 	raw, err := p.file.SyscallConn()
 	if err != nil {
@@ -76,7 +77,7 @@ func (p *Process) Gone() (bool, error) {
 	return gone, errors.Join(err, failed)
 }
 
-// ended reports whether a pidfd is readable, which it is when its process has ended.
+// ended reports whether a pidfd is readable, that is, whether the process has ended.
 func ended(fd uintptr) (bool, error) {
 	at := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
@@ -87,7 +88,7 @@ func ended(fd uintptr) (bool, error) {
 	}
 }
 
-// Await waits until the process has ended. It returns an error if ctx ended before, or if the end cannot be observed.
+// Await waits until the process has ended, and returns an error if ctx ended before, or if the end cannot be observed.
 func (p *Process) Await(ctx context.Context) error {
 	raw, err := p.file.SyscallConn()
 	if err != nil {
@@ -110,11 +111,12 @@ func (p *Process) Await(ctx context.Context) error {
 // Close ends the watching of the process.
 func (p *Process) Close() error { return p.file.Close() }
 
-// Image identifies the program that the process runs: its file, and where the kernel placed it in memory. It changes
-// with every exec, even of the same file, unless the process has switched off address randomisation. Image reports
-// false if this cannot be known now, for example in the middle of an exec, or if this process may not read it.
+// Image identifies the program that the process runs: the file, and the place in memory that the kernel chose. The
+// image changes with every exec, even of the same file, unless the process has switched off address randomisation. The
+// result is false if the image cannot be known now, for example in the middle of an exec, or if this process may not
+// read the image.
 func (p *Process) Image() (image string, known bool) {
-	// The auxiliary vector is what the kernel passed to the program at its start. Only an exec changes it.
+	// The kernel passed the auxiliary vector to the program at the start. Only an exec changes the vector.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", p.PID))
 	if err != nil || len(text) == 0 {
 		return "", false

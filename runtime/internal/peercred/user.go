@@ -1,5 +1,5 @@
-// Package peercred identifies the process at the other end of a Unix socket by what the kernel recorded when that
-// process connected or began to listen. No peer can forge that.
+// Package peercred identifies the process at the remote end of a Unix socket by the credentials that the kernel
+// recorded when that process connected or began to listen. No peer can forge these credentials (M3).
 //
 //	if err := peercred.SameUser(conn); err != nil {
 //		return err // "the peer's user is 1001 and ours 1000; run both as one user, or use another plane"
@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SameUser returns an error unless the process at the other end of conn runs as our user, or as root, which can do
-// everything anyway. It keeps other users from reading our memory, even a process that took over the socket name of a
-// peer that died.
+// SameUser returns an error unless the process at the remote end of conn runs as our user, or as root, which can do
+// everything anyway. The check keeps processes of different users from reading our memory, even a process that took
+// over the socket name of a peer that died.
 func SameUser(conn net.Conn) error {
 	var peer *unix.Ucred
 	if err := control(conn, func(fd int) (err error) {
@@ -69,7 +69,7 @@ func overflowUser() uint32 {
 func checkUser(peer, own, overflow uint32) error {
 	switch peer {
 	case overflow:
-		// Also if our own user has that number, because it stands for all users of other namespaces.
+		// Also if our own user has that number, because the number stands for all users of foreign namespaces.
 		return fmt.Errorf("the peer's user is %d, which is everybody whom this user namespace does not know; run both as "+
 			"one user that it knows, other than %d, or use another plane", peer, overflow)
 	case own, 0:

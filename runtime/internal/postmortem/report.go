@@ -19,28 +19,27 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Case describes one failure.
+// A Case describes a failed assertion.
 type Case struct {
 	Node    effects.Incarnation
 	Said    string           // the text of the failed assertion
 	Stack   []string         // functions and lines, innermost first
-	Event   effects.Event    // the event that was being processed; nil if none was
-	Effects *effects.Effects // of that step, as far as it got
-	Carried int              // how many of them were carried out; if the step itself had ended, the next one failed
+	Event   effects.Event    // the event that was being processed; nil if there was none
+	Effects *effects.Effects // of that step, as far as the step got
+	Carried int              // number of effects carried out; if the step itself had ended, the next effect failed
 	Stats   any              // counts; may be nil
 	Machine any
 	Trace   *Trace // may be nil
 }
 
-// Bounds of a report: the bytes of the machine's state, the bytes of one event or effect, and the effects of the
-// step.
+// Bounds of a report: the bytes of the machine's state, the bytes of an event or effect, and the effects of the step.
 const (
 	maxStateBytes = 4 << 20
 	maxValueBytes = 1 << 16
 	maxEffects    = 4096
 )
 
-// report is the content of the file. Its field names are stable; the content of state depends on the version of the
+// report is the content of the file. The field names are stable; the content of state depends on the version of the
 // machine.
 type report struct {
 	Format  int       `json:"format"`
@@ -55,7 +54,7 @@ type report struct {
 
 	Event   json.RawMessage   `json:"event,omitempty"`   // of the step that failed
 	Effects []json.RawMessage `json:"effects,omitempty"` // of that step
-	Carried int               `json:"carried"`           // how many of them were carried out
+	Carried int               `json:"carried"`           // the number of effects that were carried out
 
 	Before int               `json:"before"` // events and effects that are no longer recorded
 	Trace  []json.RawMessage `json:"trace"`
@@ -66,8 +65,8 @@ type report struct {
 // format is the version of the report's own fields.
 const format = 1
 
-// render makes the report. A part that cannot be rendered, because the state is too broken, is replaced by an error
-// text.
+// renderReport makes the report. A part that cannot be rendered, because the state is too broken, is replaced by an
+// error text.
 func (c *Case) render(now time.Time) ([]byte, error) {
 	r := report{
 		Format: format, Time: now.UTC(), Version: version(), Go: runtime.Version(),
@@ -106,7 +105,7 @@ func truncate(s string) string {
 	return s
 }
 
-// withKind returns an event or effect as JSON, with its kind.
+// withKind returns an event or effect as JSON, with the kind.
 func withKind(v any) json.RawMessage {
 	kind, _ := json.Marshal(strings.TrimPrefix(fmt.Sprintf("%T", v), "*effects."))
 	return fmt.Appendf(nil, `{"kind":%s,"value":%s}`, kind, toJSON(v, maxValueBytes))
@@ -185,8 +184,9 @@ const prefix, suffix, unfinished = "kvferry-report-", ".json", ".partial"
 var reportName = regexp.MustCompile("^" + prefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + suffix +
 	`(\` + unfinished + ")?$")
 
-// Write writes a report to a directory, which it creates if necessary, and removes the oldest reports beyond keep. It
-// returns the name of the file. Only the user of this process may read the file. Other files are not touched.
+// Write writes a report to a directory, which is created if necessary, and removes the oldest reports beyond keep. The
+// result is the name of the file. Only the user of this process may read the file. Files that are not reports are not
+// touched.
 func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 	text, err := c.render(now)
 	if err != nil {
@@ -205,7 +205,7 @@ func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(partial, name) // No other report has this node's name and this nanosecond.
+		err = os.Rename(partial, name) // No earlier report has this node's name and this nanosecond.
 	}
 	if err != nil {
 		return "", fmt.Errorf("write the report: %w", errors.Join(err, os.Remove(partial)))

@@ -6,15 +6,15 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Trace records the last events that a machine was given and the last effects that were carried out for it, in
-// order. It records numbers only, so that an entry costs a few nanoseconds and keeps no memory alive. It belongs to
-// one goroutine.
+// A Trace records the last events that a machine was given and the last effects that were carried out for the machine,
+// in order. Only numbers are recorded, so that an entry costs a few nanoseconds and keeps no memory alive. A Trace
+// belongs to a single goroutine.
 type Trace struct {
 	entries []entry // a ring; its length is a power of two
-	n       uint64  // how many there were in all
+	n       uint64  // the number of entries that were ever recorded
 }
 
-// An entry is one event or effect. The meaning of a, b and c is defined by the form of its kind.
+// An entry is an event or effect. The meaning of a, b and c is defined by the form of the kind.
 type entry struct { // of events only
 	at      effects.Time // events only
 	a, b, c uint64
@@ -35,7 +35,7 @@ func (t *Trace) next() *entry {
 	return e
 }
 
-// last returns the recorded entries, oldest first, and how many there were before them.
+// last returns the recorded entries, oldest first, and the number of earlier entries.
 func (t *Trace) last() (kept []entry, before uint64) {
 	size := uint64(len(t.entries))
 	if t.n <= size {
@@ -144,7 +144,7 @@ func (t *Trace) Event(now effects.Time, ev effects.Event) {
 	e.at = now
 }
 
-// Effect records an effect just before it is carried out.
+// Effect records an effect just before the effect is carried out.
 func (t *Trace) Effect(ef effects.Effect) { t.next().effect(ef) }
 
 func (e *entry) event(ev effects.Event) {

@@ -1,13 +1,13 @@
 //go:build unix
 
-// Package proctest supports tests with several processes: it starts a process, exchanges lines of JSON with it,
-// freezes it, resumes it and kills it. The process is usually the test's own binary, whose TestMain recognises the
-// role of the process by its environment. All waiting ends after Limit.
+// Package proctest supports tests with several processes: a test starts a process, exchanges lines of JSON with the
+// process, freezes, resumes and kills the process. The process usually runs the test's own binary; TestMain recognises
+// the role of the process by the environment. All waiting ends after Limit.
 //
 //	child := proctest.Start(t, proctest.Self("ROLE=receiver"))
-//	child.Say(command{Op: "open"})
+//	child.SendJSON(command{Op: "open"})
 //	var opened reply
-//	child.Hear(&opened)
+//	child.ReceiveJSON(&opened)
 //	child.Freeze()
 package proctest
 
@@ -23,17 +23,17 @@ import (
 	"time"
 )
 
-// Limit is far longer than any reply takes. It only ends a test that hangs.
+// Limit is far longer than any reply takes, and only ends a test that hangs.
 const Limit = 2 * time.Minute
 
-// A Process is a child process. Any goroutine may use it, but only the test's own goroutine may call the methods that
-// can fail the test: Hear, Freeze, AwaitFrozen, Thaw.
+// A Process is a child process. Any goroutine may use a Process, but only the test's own goroutine may call the
+// methods that can fail the test: ReceiveJSON, Freeze, AwaitFrozen, Resume.
 type Process struct {
 	t       testing.TB
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	stopped chan struct{} // closed when the process has frozen for the first time
-	gone    chan struct{} // closed when the process has ended and all its output has been read
+	gone    chan struct{} // closed when the process has ended and all output has been read
 
 	mu          sync.Mutex
 	lines       [][]byte // written by the process and not consumed yet
@@ -43,15 +43,15 @@ type Process struct {
 	changed     chan struct{}      // closed and replaced when one of these fields changes
 }
 
-// Self returns a command that starts this binary once more, with additions to its environment.
+// Self returns a command that starts this binary once more, with additions to the environment.
 func Self(env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
 }
 
-// Start starts a command. Its standard error is this process's own, unless the command sets it. When the test ends,
-// the process is killed if it has not ended before.
+// Start starts a command. The standard error is this process's own, unless the command sets a standard error. When the
+// test ends, a process that is still running is killed.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	if cmd.Stderr == nil {
@@ -83,7 +83,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 func (p *Process) read(out io.Reader, done chan<- struct{}) {
 	defer close(done)
 	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 16<<20) // The peer of a plane writes the bytes of all its pages in one line.
+	lines.Buffer(nil, 16<<20) // The peer of a plane writes the bytes of all pages in a single line.
 	for lines.Scan() {
 		line := append([]byte(nil), lines.Bytes()...)
 		p.update(func() { p.lines = append(p.lines, line) })
@@ -150,7 +150,7 @@ func (p *Process) until(holds func() bool, stop <-chan struct{}, late <-chan tim
 	}
 }
 
-// PID returns the process id. After the end of the process it may belong to another one.
+// PID returns the process id. After the end of the process the id may belong to a new process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Write sends a line to the process. If the process has ended, nothing happens.
@@ -168,7 +168,7 @@ func (p *Process) Say(v any) {
 // CloseInput ends the input of the process.
 func (p *Process) CloseInput() { _ = p.in.Close() }
 
-// Next waits without a limit for the next line of the process. It reports false if the process ended instead, or stop
+// Next waits without a limit for the next line of the process, and returns false if the process ended instead, or stop
 // was closed. A nil stop is never closed.
 func (p *Process) Next(stop <-chan struct{}) (line []byte, ok bool) { return p.next(stop, nil) }
 
@@ -182,7 +182,8 @@ func (p *Process) next(stop <-chan struct{}, late <-chan time.Time) (line []byte
 	return line, ok
 }
 
-// Hear waits for the next line of JSON of the process and decodes it into v. It skips other lines.
+// Hear waits for the next line of JSON of the process and decodes the line into v. Lines that are not JSON are
+// skipped.
 func (p *Process) Hear(v any) {
 	p.t.Helper()
 	late := time.NewTimer(Limit)
@@ -198,17 +199,17 @@ func (p *Process) Hear(v any) {
 	}
 }
 
-// Signal sends the process a signal, unless it has ended.
+// Signal sends the process a signal, unless the process has ended.
 func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// Freeze stops all threads of the process, and returns when they stand still.
+// Freeze stops all threads of the process, and returns when all threads are stopped.
 func (p *Process) Freeze() {
 	p.t.Helper()
 	p.Signal(syscall.SIGSTOP)
 	p.AwaitFrozen()
 }
 
-// AwaitFrozen waits until the process stands still, whatever stopped it.
+// AwaitFrozen waits until the process is stopped, whatever stopped the process.
 func (p *Process) AwaitFrozen() {
 	p.t.Helper()
 	p.await(func() bool { return p.frozen || p.outputEnded })
@@ -219,7 +220,7 @@ func (p *Process) AwaitFrozen() {
 	}
 }
 
-// Thaw lets the process go on.
+// Thaw lets a stopped process continue.
 func (p *Process) Thaw() {
 	p.t.Helper()
 	p.Signal(syscall.SIGCONT)
@@ -228,7 +229,7 @@ func (p *Process) Thaw() {
 	}
 }
 
-// Kill kills the process, and returns when it has ended. If it has ended before, nothing happens.
+// Kill kills the process, and returns when the process has ended. If the process has ended before, nothing happens.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.gone
@@ -237,10 +238,10 @@ func (p *Process) Kill() {
 // Frozen returns a channel that is closed when the process has been stopped once.
 func (p *Process) Frozen() <-chan struct{} { return p.stopped }
 
-// Gone returns a channel that is closed when the process has ended and all its output can be read.
+// Gone returns a channel that is closed when the process has ended and all output can be read.
 func (p *Process) Gone() <-chan struct{} { return p.gone }
 
-// Status waits for the end of the process and returns its status.
+// Status waits for the end of the process and returns the exit status.
 func (p *Process) Status() syscall.WaitStatus {
 	<-p.gone
 	return p.status

@@ -1,10 +1,10 @@
-// Package watch lets tests of whole nodes, in rooms beside package runtime, see what passes between a machine and its
-// driver. Nothing else calls it.
+// Package watch lets tests of whole nodes, in packages beside package runtime, observe the events and effects between
+// a machine and the driver. Only tests use this package.
 package watch
 
 import "github.com/kvferry/kvferry/effects"
 
-// Node shows what a *runtime.Node does from now on, in the order in which its machine sees it: each event before its
-// step, each effect before it is carried out. The functions run on the node's loop, which they hold up. Package runtime
-// sets it.
+// Node observes a *runtime.Node from now on, in the order in which the machine sees the events: told is called with
+// each event before the step, asked with each effect before the effect is carried out. The functions run on the node's
+// loop and hold up the loop. Package runtime sets this variable.
 var Node func(node any, told func(effects.Event), asked func(effects.Effect))

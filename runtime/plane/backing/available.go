@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Room says how much memory is available, and by which limit.
+// A Room is the amount of available memory, and the limit from which the amount follows.
 type Room struct {
 	Bytes uint64
 	Limit string // describes the narrowest limit
@@ -31,8 +31,8 @@ func availableBelow(root string) Room {
 		return least // The kernel has no cgroups.
 	}
 	for line := range strings.Lines(string(own)) {
-		// A line has the number of a hierarchy, its controllers, and our place in it. Version 2 is hierarchy 0,
-		// without controllers.
+		// A line has the number of a hierarchy, its controllers, and our place in the hierarchy. Version 2 is
+		// hierarchy 0, without controllers.
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		switch {
 		case len(parts) < 3:
@@ -59,7 +59,7 @@ var (
 	version2 = cgroupFiles{"memory.max", "memory.current", []string{"inactive_file", "active_file"}}
 )
 
-// narrow checks a cgroup and all cgroups above it. A container may see its own cgroup as the top, under another name:
+// narrow checks a cgroup and all of its ancestors. A container may see its own cgroup as the top, under another name:
 // cgroups that do not exist are skipped, and the top is checked in any case.
 func narrow(least Room, root, mount, group string, f cgroupFiles) Room {
 	for at := filepath.Clean("/" + group); ; at = filepath.Dir(at) {
@@ -84,7 +84,7 @@ func narrow(least Room, root, mount, group string, f cgroupFiles) Room {
 	}
 }
 
-// number reads a file that contains one number. It reports false for "max", which means that there is no limit.
+// number reads a file that contains a number. The result is false for "max", which means that there is no limit.
 func number(name string) (n uint64, ok bool) {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -1,15 +1,15 @@
-// Package backing allocates memory that really exists. Linux hands out address space without memory behind it, and
-// kills a process when somebody touches more memory than the host has: a pool opened in that way would end its node,
-// or another process, when its first pages are filled. So this package compares the size of a pool with the memory
-// that is available, as far as a process can know that, and then allocates all of it before the pool is open.
+// Package backing allocates memory that really exists. Linux hands out address space without memory, and kills a
+// process when more memory is touched than the host has: a pool opened in that way would end its node, or another
+// process, when the first pages are filled. So this package compares the size of a pool with the memory that is
+// available, as far as a process can know that, and then allocates the whole pool before the pool is open.
 //
-// A process can know the kernel's MemAvailable, and for each memory cgroup above it, of version 1 or 2, the cgroup's
-// limit less the memory in use there that cannot be dropped. It cannot know limits outside of its container's own
-// view, nor the memory that other processes allocate meanwhile. Therefore the comparison is repeated while memory is
-// allocated, and it leaves 1/32 of the available memory to others.
+// A process can know the kernel's MemAvailable, and for each of its memory cgroups, of version 1 or 2, the cgroup's
+// limit less the memory in use there that cannot be dropped. A process cannot know limits outside of the container's
+// own view, nor the memory that other processes allocate meanwhile. Therefore the comparison is repeated while memory
+// is allocated, and 1/32 of the available memory is left free.
 //
-// If there is too little memory, the error is a [*Shortage], a [*HugeShortage] or an [*Unlocked], which says how much
-// was asked for and which limit is too small. Nothing stays allocated then.
+// If there is too little memory, the error is a [*Shortage], a [*HugeShortage] or a [*LockShortage], which says how
+// much was asked for and which limit is too small. Nothing stays allocated then.
 //
 // Example:
 //

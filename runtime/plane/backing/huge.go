@@ -9,25 +9,25 @@ import (
 	"syscall"
 )
 
-// Huge pages are memory that the kernel reserves for processes that explicitly ask for it. A mapping of huge pages
-// needs one page table entry for 2 MiB instead of 512, and is never swapped out. An administrator reserves huge pages
-// with vm.nr_hugepages, or lets the kernel find more on demand with vm.nr_overcommit_hugepages.
+// Huge pages are memory that the kernel reserves for processes that explicitly ask for huge pages. A mapping of huge
+// pages needs one page table entry for 2 MiB instead of 512 entries, and is never swapped out. An administrator
+// reserves huge pages with vm.nr_hugepages, or lets the kernel find more on demand with vm.nr_overcommit_hugepages.
 
-// These numbers are from Linux's memfd.h and mman.h. Without an explicit size they select the host's default size of
-// huge pages.
+// These numbers are from Linux's memfd.h and mman.h. Without an explicit size these flags select the host's default
+// size of huge pages.
 const (
 	mfdHuge = 0x4     // MFD_HUGETLB
 	mapHuge = 0x40000 // MAP_HUGETLB
 )
 
-// A HugeRoom says how many huge pages of the host's default size there are.
+// A HugeRoom counts the huge pages of the host's default size.
 type HugeRoom struct {
 	PageBytes uint64 // zero if the kernel has no huge pages
-	Free      uint64 // free pages that were not promised to a process, and those that the kernel may still find
+	Free      uint64 // free pages that were not promised to a process, and pages that the kernel may still find
 	Total     uint64 // reserved pages
 }
 
-// HugePages returns how many huge pages there are.
+// HugePages counts the huge pages of the host.
 func HugePages() HugeRoom {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -37,7 +37,7 @@ func HugePages() HugeRoom {
 	return HugePagesOf(text, more)
 }
 
-// HugePagesOf parses /proc/meminfo. Overcommit is how many pages the kernel may find beyond the reserved ones.
+// HugePagesOf parses /proc/meminfo. The kernel may find overcommit more pages beyond the reserved pages.
 func HugePagesOf(meminfo []byte, overcommit uint64) HugeRoom {
 	kib, _ := field(meminfo, "Hugepagesize:")
 	total, _ := field(meminfo, "HugePages_Total:")
@@ -54,14 +54,14 @@ func (r HugeRoom) Round(size uint64) uint64 {
 	return (size + r.PageBytes - 1) / r.PageBytes * r.PageBytes
 }
 
-// A HugeShortage is the error of a process that cannot have as many huge pages as it asks for.
+// A HugeShortage is the error of a process that asked for more huge pages than available.
 type HugeShortage struct {
 	Asked    uint64 // bytes
 	HugeRoom        // what is available
 	Cause    error  // the kernel's error; nil if the kernel was not asked
 }
 
-// Pages returns how many huge pages were asked for.
+// Pages returns the number of huge pages that were asked for.
 func (s *HugeShortage) Pages() uint64 {
 	if s.PageBytes == 0 {
 		return 0
@@ -83,8 +83,8 @@ func (s *HugeShortage) Error() string {
 
 func (s *HugeShortage) Unwrap() error { return s.Cause }
 
-// CheckHuge returns a *HugeShortage if so many bytes of huge pages are not available. What a cgroup forbids shows
-// only when they are allocated.
+// CheckHuge returns a *HugeShortage if so many bytes of huge pages are not available. The limit of a cgroup is found
+// only when the pages are allocated.
 func CheckHuge(size uint64) error { return HugePages().check(size) }
 
 func (r HugeRoom) check(size uint64) error {
@@ -94,7 +94,7 @@ func (r HugeRoom) check(size uint64) error {
 	return nil
 }
 
-// lackHuge is like Lack, for huge pages.
+// lackHuge converts a kernel error like AsShortage, for huge pages.
 func lackHuge(size uint64, cause error) error {
 	for _, e := range []error{syscall.ENOMEM, syscall.ENOSPC, syscall.EINVAL, syscall.ENOSYS} {
 		if errors.Is(cause, e) {
@@ -104,7 +104,7 @@ func lackHuge(size uint64, cause error) error {
 	return nil
 }
 
-// fileOfHuge allocates the huge pages behind a memfd. It checks ctx between parts.
+// fileOfHuge allocates the huge pages behind a memfd, and checks ctx between parts.
 func fileOfHuge(ctx context.Context, file *os.File, size uint64) error {
 	for at := uint64(0); at < size; {
 		if err := ctx.Err(); err != nil {
@@ -112,7 +112,7 @@ func fileOfHuge(ctx context.Context, file *os.File, size uint64) error {
 		}
 		n := min(size-at, partBytes)
 		switch err := syscall.Fallocate(int(file.Fd()), 0, int64(at), int64(n)); {
-		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN): // What was allocated stays allocated.
+		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN): // The allocated part stays allocated.
 		case err != nil:
 			err = fmt.Errorf("take %d bytes of huge pages: %w", size, err)
 			return cmp.Or(lackHuge(size, err), err)
@@ -123,8 +123,8 @@ func fileOfHuge(ctx context.Context, file *os.File, size uint64) error {
 	return nil
 }
 
-// PrivateHuge is like Private, in huge pages. The mapping may be longer than size. With overcommit the kernel
-// promises the pages, and allocates each one when it is first touched.
+// PrivateHuge maps private memory in huge pages. The mapping may be longer than size. With overcommit the kernel
+// promises the pages, and allocates each page when first touched.
 func PrivateHuge(size uint64, overcommit bool) ([]byte, error) {
 	room := HugePages()
 	if err := room.check(size); err != nil {

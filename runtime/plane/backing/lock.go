@@ -18,7 +18,7 @@ const (
 	capIPCLock   = 14 // the number of its bit in CapEff
 )
 
-// An Unlocked is the error of a process that may not lock as much memory as it asks for.
+// A LockShortage is the error of a process that asked to lock more memory than allowed.
 type Unlocked struct {
 	Asked  uint64 // bytes
 	Limit  uint64 // RLIMIT_MEMLOCK; math.MaxUint64 if there is none
@@ -41,8 +41,8 @@ func (u *Unlocked) Error() string {
 
 func (u *Unlocked) Unwrap() error { return u.Cause }
 
-// CheckLock returns an *Unlocked if this process may not lock so many bytes more. It does not know what a container's
-// policy forbids, which shows in Lock.
+// CheckLock returns a *LockShortage if this process may not lock so many bytes more. A container's policy is not
+// checked; if the policy forbids the lock, LockMemory fails.
 func CheckLock(size uint64) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(limitMemlock, &limit); err != nil {
@@ -79,8 +79,8 @@ func MayLock(status []byte) bool {
 	return false
 }
 
-// Lock keeps memory from being swapped out until it is unmapped. Memory of a file is then locked for all processes
-// that map it. The error is an *Unlocked.
+// Lock keeps memory from being swapped out until the memory is unmapped. Memory of a file is then locked for all
+// processes that map the file. The error is a *LockShortage.
 func Lock(mem []byte) error {
 	if err := syscall.Mlock(mem); err != nil {
 		u := &Unlocked{Asked: uint64(len(mem)), Limit: math.MaxUint64, Cause: err}

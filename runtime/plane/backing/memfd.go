@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// These system call numbers and constants are from Linux's fcntl.h and memfd.h. They are written here because this
+// These system call numbers and constants are from Linux's fcntl.h and memfd.h, and are written here because this
 // package depends on the standard library alone.
 const (
 	mfdCloexec      = 0x1
@@ -23,27 +23,28 @@ const (
 	sealGrow        = 0x4
 	sealFutureWrite = 0x10
 
-	// SealsOfSize fix a file's size and its seals. Without them a process that has the file could truncate it under
-	// our mapping and make this process fault.
+	// SealsOfSize fix a file's size and seals. Without these seals a process that has the file could truncate the file
+	// under our mapping and make this process fault.
 	SealsOfSize = sealSeal | sealShrink | sealGrow
 )
 
-// A Memfd describes memory that other processes can map, as a file without a name. Nobody can change its size.
-type Memfd struct { // the name in /proc
-	Name       string // what /proc shows
+// A Memfd describes memory that other processes can map, as a file without a name. Nobody can change the size of the
+// file.
+type Memfd struct {
+	Name       string // the name in /proc
 	Bytes      uint64
-	Overcommit bool // the memory is allocated when it is first touched
+	Overcommit bool // the memory is allocated when first touched
 	// Huge places the memory in huge pages. The file and the mapping then end at the end of a huge page, behind
 	// Bytes.
 	Huge bool
-	// Writable lets a process that is given the file store into it, and return memory behind it to the kernel.
-	// Otherwise the kernel refuses every writable mapping except the one that Take makes.
+	// Writable lets a process that is given the file store into the file, and return memory of the file to the kernel.
+	// Otherwise the kernel refuses every writable mapping except the mapping that this process makes at creation.
 	Writable bool
 }
 
-// Take creates the file and maps it here, readable and writable. The memory is allocated at once, unless ctx ends
-// first, or with Overcommit when it is first touched. Take fails with a *Shortage if there is too little memory, and
-// with a *HugeShortage if there are too few huge pages.
+// Take creates the file and maps the file in this process, readable and writable. The memory is allocated at once,
+// unless ctx ends first, or with Overcommit when first touched. The error is a *Shortage if there is too little
+// memory, and a *HugeShortage if there are too few huge pages.
 func (m Memfd) Take(ctx context.Context) (*os.File, []byte, error) {
 	flags := uintptr(mfdCloexec | mfdAllowSealing)
 	// Checked before anything is allocated.
@@ -72,8 +73,8 @@ func (m Memfd) Take(ctx context.Context) (*os.File, []byte, error) {
 	return file, mem, nil
 }
 
-// fill gives an empty file its memory, a mapping of ours and its seals. The seals come last, because our mapping is
-// the only writable one that they allow.
+// fill allocates the memory of an empty file, maps the file and adds the seals. The seals come last, because they
+// allow no writable mapping but ours.
 func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	if err := file.Truncate(int64(m.Bytes)); err != nil {
 		err = fmt.Errorf("size of %s to %d bytes: %w", m.Name, m.Bytes, err)
@@ -90,8 +91,8 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	}
 	seals := uintptr(SealsOfSize)
 	if m.Writable {
-		// A process that has the file may store into it. The mode prevents that another one gets the file by opening
-		// it anew.
+		// A process that has the file may store into the memory. The mode prevents every other process from opening
+		// the file for writing.
 		if err := file.Chmod(0o400); err != nil {
 			return nil, fmt.Errorf("mode of %s: %w", m.Name, err)
 		}
@@ -112,7 +113,7 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	return mem, nil
 }
 
-// lack is Lack or lackHuge, depending on where the file lies.
+// lack converts a kernel error like AsShortage, or like lackHuge if the file lies in huge pages.
 func (m Memfd) lack(err error) error {
 	if m.Huge {
 		return lackHuge(m.Bytes, err)
@@ -120,10 +121,10 @@ func (m Memfd) lack(err error) error {
 	return Lack(m.Bytes, err)
 }
 
-// ReadOnly opens the file of a Memfd once more, for processes that shall only read it: no mapping of the returned
-// file can be or become writable. It cannot be opened for writing by its name in /proc either, unless by root. It is
-// no protection against a malicious process of the same user, which may change the file's mode, or debug this process
-// and take the other file.
+// ReadOnly opens the file of a Memfd once more, for processes that shall only read the memory: no mapping of the
+// returned file can be or become writable. Nobody but root can open the file for writing by its name in /proc either.
+// This is no protection against a malicious process of the same user, which may change the file's mode, or debug this
+// process and take the writable file.
 func ReadOnly(file *os.File) (*os.File, error) {
 	read, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// A Shortage is the error of a process that cannot have as much memory as it asks for.
+// A Shortage is the error of a process that asked for more memory than available.
 type Shortage struct {
 	Asked uint64 // bytes
 	Room         // what is available
@@ -30,8 +30,8 @@ func (s *Shortage) Error() string {
 
 func (s *Shortage) Unwrap() error { return s.Cause }
 
-// Lack returns a *Shortage if the kernel's error means that there is not so much memory, or that this process may not
-// have it. For other errors it returns nil.
+// Lack returns a *Shortage if the kernel's error means that there is not so much memory, or that a limit of this
+// process forbids the allocation. For any different error the result is nil.
 func Lack(size uint64, cause error) error {
 	for _, e := range []error{syscall.ENOMEM, syscall.ENOSPC, syscall.EFBIG, syscall.EDQUOT} {
 		if errors.Is(cause, e) {
@@ -42,9 +42,9 @@ func Lack(size uint64, cause error) error {
 }
 
 const (
-	// reserve is the fraction (1/reserve) of the available memory that is left to others.
+	// reserve is the divisor for the part of the available memory that is left free.
 	reserve = 32
-	// partBytes is how much is allocated between two checks of what is left.
+	// partBytes is the number of bytes that are allocated between two checks of the available memory.
 	partBytes = 256 << 20
 	// minPartBytes is a size that still gets allocated between two signals. Each signal makes the kernel undo a part,
 	// and profilers send many signals.
@@ -55,8 +55,8 @@ const (
 	adviseNoDump = 16
 )
 
-// HideFromCores excludes memory from core files. Core files are passed to whoever investigates a crash, and pages
-// hold what users have written.
+// HideFromCores excludes memory from core files. Core files are passed to people who investigate a crash, and pages
+// hold the texts of users.
 func HideFromCores(mem []byte) error {
 	if err := syscall.Madvise(mem, adviseNoDump); err != nil {
 		return fmt.Errorf("keep %d bytes out of core files: %w", len(mem), err)
@@ -82,7 +82,7 @@ func File(ctx context.Context, file *os.File, size uint64) error {
 }
 
 // Private maps size bytes of memory that belongs to this process alone, and allocates it. With overcommit the memory
-// is allocated when it is first touched.
+// is allocated when first touched.
 func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) {
 	if !overcommit {
 		if err := Check(size); err != nil {
@@ -106,7 +106,7 @@ func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) 
 	}
 	err = inParts(ctx, size, Available, func(at, n uint64) error {
 		err := syscall.Madvise(mem[at:at+n], adviseWrite)
-		if errors.Is(err, syscall.EINVAL) { // An older kernel allocates the memory when it is touched.
+		if errors.Is(err, syscall.EINVAL) { // An older kernel allocates memory when touched.
 			for i := at; i < at+n; i += uint64(os.Getpagesize()) {
 				mem[i] = 0
 			}
@@ -121,8 +121,8 @@ func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) 
 	return mem, nil
 }
 
-// inParts allocates memory part by part. It gives up before the kernel has to kill a process, because others may have
-// allocated meanwhile what was available before the first part.
+// inParts allocates memory part by part, and gives up before the kernel has to kill a process: memory that was
+// available before the first part may have been allocated by another process meanwhile.
 func inParts(ctx context.Context, size uint64, available func() Room, take func(at, n uint64) error) error {
 	part := uint64(partBytes)
 	for at := uint64(0); at < size; {

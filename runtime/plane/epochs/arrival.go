@@ -15,30 +15,31 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// TargetHands carry out, with a plane's library, what a link that a peer opened needs.
+// A TargetHands carries out, with a plane's library, the decisions of the machine about a link that a peer opened.
 type TargetHands interface {
 	// Parse parses a hello.
 	Parse(body []byte) (Hello, error)
-	// Proves reports whether the hello is proven by the token.
+	// VerifyHello reports whether the token proves the hello.
 	Proves(token identity.Token) bool
-	// Admit may refuse a peer whose hello is proven. Mapped reports that the peer's process may have our memory
-	// mapped, so that only its own message or its death proves that it does not reach the memory any more.
+	// AdmitPeer may refuse a peer after the hello is proven. Mapped reports that the peer's process may have our
+	// memory mapped, so that only a message or the death of that process proves that the process does not reach the
+	// memory any more (M4).
 	Admit() (mapped bool, code effects.Code, err error)
-	// Welcome returns the frame that answers the hello. If token is not nil, the welcome is proven with it.
+	// Welcome returns the frame that answers the hello. If token is not nil, the token proves the welcome.
 	Welcome(code effects.Code, token *identity.Token) []byte
-	// Take processes a frame of the peer.
+	// HandleFrame processes a frame of the peer.
 	Take(kind uint8, body []byte) error
-	// Margin is called when the peer has reported that its part of an epoch is gone. It waits until everything that
-	// was still in flight then has had time to arrive. It runs on a goroutine of its own.
+	// Margin is called when the peer has reported that its part of an epoch is gone, and waits until all bytes that
+	// were still in flight then have had time to arrive. It runs on a separate goroutine.
 	Margin(end End)
-	// HangUp ends the connection. It does not block.
+	// HangUp ends the connection, without blocking.
 	HangUp()
 }
 
-// An End is this process's part of one epoch.
+// An Endpoint is this process's part of an epoch.
 type End interface {
-	// Leave asks the end to go away; the owner of the end calls Arrival.EndFinished when it has. Leave is called once
-	// and does not block.
+	// StartClose asks the endpoint to close; the owner of the endpoint calls IncomingLink.OnEndpointClosed afterwards.
+	// StartClose is called once and does not block.
 	Leave()
 }
 
@@ -48,8 +49,8 @@ type Hello struct {
 	Session, Boot [16]byte
 }
 
-// An Arrival is a link that a peer opened. Its epochs outlast its connection as long as there is no proof that they
-// are over.
+// An Arrival is a link that a peer opened. The epochs outlast the connection as long as there is no proof that the
+// epochs are over (M4).
 type Arrival struct {
 	Hello
 	Channel *Channel
@@ -61,11 +62,11 @@ type Arrival struct {
 	hands    TargetHands
 	address  netip.Prefix // the address of the peer
 
-	// ends is guarded by the mutex of arrivals.
-	ends map[uint64]End // by epoch: ends that may still reach the pool or are not gone yet; at most maxEpochs
+	// endpoints is guarded by the mutex of the IncomingLinks.
+	ends map[uint64]End // by epoch: endpoints that may still reach the pool or are not gone yet; at most maxEpochs
 }
 
-// handle serves one admitted connection until it ends.
+// handle serves an admitted connection until the connection ends.
 func (s *Arrivals) handle(accepted *door.Conn) error {
 	in, err := s.handshake(accepted)
 	if err != nil {
@@ -79,7 +80,8 @@ func (s *Arrivals) handle(accepted *door.Conn) error {
 	})
 	in.fail(err)
 	if refused != nil || errors.Is(err, framing.ErrMalformed) {
-		// The peer's messages are ignored from here on, but how its connection ends still matters as proof.
+		// The peer's messages are ignored from here on, but the way in which the connection ends still matters as
+		// proof.
 		err = errors.Join(err, in.Channel.Drain())
 	}
 	in.end(err)
@@ -88,10 +90,10 @@ func (s *Arrivals) handle(accepted *door.Conn) error {
 	return nil
 }
 
-// handshake reads a hello and answers it. A peer that is let in is no longer a stranger to the door.
+// handshake reads and answers a hello. An admitted peer is no longer a stranger to the door.
 func (s *Arrivals) handshake(accepted *door.Conn) (*Arrival, error) {
 	c := &s.cfg
-	conn := accepted.Conn // The channel owns the connection and closes it in halves.
+	conn := accepted.Conn // The channel owns the connection and closes each half.
 	if err := conn.SetDeadline(time.Now().Add(c.Env.Bounds.Handshake)); err != nil {
 		return nil, err
 	}
@@ -116,7 +118,7 @@ func (s *Arrivals) handshake(accepted *door.Conn) (*Arrival, error) {
 	answer := in.hands.Welcome(code, nil)
 	if code == effects.OK {
 		accepted.MarkKnown()
-		accepted.AddWork(1) // For the life of the connection: the door never closes it in favour of another one.
+		accepted.AddWork(1) // The door never closes this connection in favour of a new connection.
 		answer = in.hands.Welcome(code, &token)
 	}
 	_, writing := conn.Write(answer)
@@ -152,7 +154,7 @@ func (in *Arrival) arrive(token identity.Token) (effects.Code, error) {
 	})
 }
 
-// letIn asks the machine to admit a link. It returns the reason if the machine refuses. The caller holds the mutex.
+// letIn asks the machine to admit a link, and returns the reason if the machine refuses. The caller holds the mutex.
 func (in *Arrival) letIn(arrives communicator.TargetEvent) (effects.Code, error) {
 	s := in.arrivals
 	s.feed(arrives, errRenewed)
@@ -178,10 +180,10 @@ func (in *Arrival) letIn(arrives communicator.TargetEvent) (effects.Code, error)
 	panic("BUG: a link is neither let in nor refused")
 }
 
-// errRenewed ends the oldest link of a peer that opens one link more than it may have.
+// errRenewed ends the oldest link of a peer that opens a link beyond the limit for a single peer.
 var errRenewed = errors.New("its peer opens another link, and has the most that it may have")
 
-// postEvent makes the machine process an event of this link. If the event ends the link, why is the cause.
+// postEvent makes the machine process an event of this link. If the event ends the link, cause says why.
 func (in *Arrival) postEvent(ev communicator.TargetEvent, why error) {
 	in.arrivals.mu.Lock()
 	defer in.arrivals.mu.Unlock()
@@ -189,20 +191,20 @@ func (in *Arrival) postEvent(ev communicator.TargetEvent, why error) {
 	in.arrivals.feed(ev, why)
 }
 
-// Fenced processes the peer's message that its end of an epoch submits nothing any more.
+// HandleFenced processes the peer's message that the peer's end of an epoch submits nothing any more.
 func (in *Arrival) Fenced(epoch uint64) {
 	in.postEvent(communicator.TargetEvent{Kind: communicator.SaysFenced, Epoch: epoch}, nil)
 }
 
-// Gone processes the peer's message that its end of an epoch does not exist any more.
+// Gone processes the peer's message that the peer's end of an epoch does not exist any more.
 func (in *Arrival) Gone(epoch uint64) {
 	in.postEvent(communicator.TargetEvent{Kind: communicator.SaysGone, Epoch: epoch}, nil)
 }
 
-// Offered begins an epoch that the peer offers, unless the machine refuses it. It sends the answer that accept makes,
-// which is told which of the peer's grants were revoked so far. A later revocation finds the epoch and fences it,
-// after that answer; so no revocation is missed. If the epoch has not begun, the caller keeps end. If it has begun,
-// EndFinished must follow, even if Offered returns an error.
+// Offered begins an epoch that the peer offers, unless the machine refuses the offer. The function accept makes the
+// answer, given the grants of the peer that were revoked so far. A later revocation finds the epoch and fences that
+// epoch, after the answer; so no revocation is missed (M4). If the epoch has not begun, the caller keeps end. If the
+// epoch has begun, OnEndpointClosed must follow, even if an error is returned.
 func (in *Arrival) Offered(epoch uint64, end End,
 	accept func(code effects.Code, revoked []effects.GrantID, more bool) []byte) (begun bool, err error) {
 	s := in.arrivals
@@ -225,14 +227,15 @@ func (in *Arrival) Offered(epoch uint64, end End,
 	return begun, nil
 }
 
-// End returns our end of an epoch, or nil if there is none.
+// FindEndpoint returns our endpoint of an epoch, or nil if there is none.
 func (in *Arrival) End(epoch uint64) End {
 	in.arrivals.mu.Lock()
 	defer in.arrivals.mu.Unlock()
 	return in.ends[epoch]
 }
 
-// EndFinished reports that our end of an epoch has ended: whether it failed, and whether it is proven gone.
+// EndFinished reports that our endpoint of an epoch has closed: whether the endpoint failed, and whether the endpoint
+// is proven gone.
 func (in *Arrival) EndFinished(epoch uint64, failed, gone bool) {
 	in.postEvent(communicator.TargetEvent{Kind: communicator.EndLed, Epoch: epoch, Failed: failed, Gone: gone}, nil)
 }

@@ -16,15 +16,17 @@ import (
 )
 
 const (
-	// maxLinksPerPeer is how many links one peer may have: one, and some that have ended without our noticing yet.
+	// maxLinksPerPeer is the number of links that a peer may have: the current link, and some links that have ended
+	// without our noticing yet.
 	maxLinksPerPeer = 4
-	// addressReserve is the fraction (1/addressReserve) of the links that one address leaves to other addresses.
-	// Limits by peer are not enough, because a host can create any number of peers, each with a token of its own.
+	// addressReserve is the divisor for the part of the links that a single address leaves free for the rest. Limits
+	// by peer are not enough, because a host can create any number of peers, each with its own token.
 	addressReserve = 8
-	// maxEpochs bounds the epochs of a link that are not over: one, and some whose forming was given up by the peer
-	// but not here yet.
+	// maxEpochs bounds the epochs of a link that are not over: the current epoch, and some epochs that the peer has
+	// given up forming and this node has not given up yet.
 	maxEpochs = 8
-	// maxRevokes is how many grants can be in force at a time, as their ids differ in the low 16 bits.
+	// maxRevokes is the number of grants that can be in force at a time, as the ids of grants in force differ in the
+	// low 16 bits.
 	maxRevokes = 1 << 16
 )
 
@@ -37,31 +39,31 @@ type ArrivalsConfig struct {
 	Opening context.Context // done when the plane closes
 	Going   *sync.WaitGroup // waits for each goroutine
 	Links   int             // limit of links
-	Remedy  string          // what to do if Links is too small
-	// Files limits the links to 1/Files of the files that the process may open.
+	Remedy  string          // what to do if MaxLinks is too small
+	// Files limits the links to the number of files that the process may open, divided by FilesPerLink.
 	Files int
 	Frame int   // limit of the bytes of a frame
 	Hello uint8 // the kind of a hello
-	// Fenced makes the frame that reports a fenced epoch.
+	// FencedFrame makes the frame that reports a fenced epoch.
 	Fenced func(epoch uint64) []byte
-	// Revoked lists the revoked grants of a peer; more reports that there were others.
+	// Revoked lists the revoked grants of a peer; more reports that there were further revoked grants.
 	Revoked func(peer effects.Incarnation) (ids []effects.GrantID, more bool)
-	// Hands makes the hands of a new link.
+	// NewExecutor makes the executor of a new link.
 	Hands func(*Arrival) TargetHands
 }
 
-// Arrivals are the links that peers have opened in order to push to us and to read from us. One machine decides for
-// all of them, under one mutex. Arrivals is the plane.Expeller of the pool that the plane serves.
+// IncomingLinks are the links that peers have opened in order to push to us and to read from us. A single machine
+// decides for all links, under a single mutex. The type is the plane.Expeller of the pool that the plane serves.
 type Arrivals struct {
 	cfg  ArrivalsConfig
 	door *door.Door // admits the connections of initiators
 
 	mu       sync.Mutex
 	closed   bool
-	conns    map[net.Conn]struct{} // admitted connections, for Close; at most 2 × Links
+	conns    map[net.Conn]struct{} // admitted connections, for Close; at most 2 × MaxLinks
 	target   communicator.Target
-	decided  communicator.TargetOut              // what the machine's last step wants done
-	incoming map[communicator.SessionID]*Arrival // at most Links
+	decided  communicator.TargetOut              // the decisions of the machine's last step
+	incoming map[communicator.SessionID]*Arrival // at most MaxLinks
 	revokes  uint64                              // number of revocations requested so far
 	revoking map[uint64]func()                   // called when the revocation is proven; at most as many as grants
 	expelled uint64                              // epochs of peers that were fenced to revoke a grant
@@ -85,9 +87,8 @@ func NewArrivals(c ArrivalsConfig) *Arrivals {
 // Serve accepts peers on a listener until Close.
 func (s *Arrivals) Serve(listener net.Listener) { s.door.Serve(listener, "plane "+s.cfg.Name, s.visit) }
 
-// admission limits the connections of initiators. Connections that were let in are at most Links, and are never
-// closed in favour of another one, because the end of such a connection is a proof. There is room for as many
-// strangers.
+// admission limits the connections of initiators. At most MaxLinks connections are admitted peers', and these are
+// never closed in favour of a new connection, because their end is a proof (M4). There is room for as many strangers.
 func (s *Arrivals) admission() door.Config {
 	limit, _, err := door.FileLimit()
 	if err != nil {
@@ -112,7 +113,7 @@ func (c *ArrivalsConfig) doorFor(limit int) door.Config {
 	}
 }
 
-// visit serves one connection, unless the plane is closed.
+// visit serves a connection, unless the plane is closed.
 func (s *Arrivals) visit(accepted *door.Conn) error {
 	if !s.track(accepted.Conn) {
 		return nil
@@ -125,7 +126,7 @@ func (s *Arrivals) visit(accepted *door.Conn) error {
 	return nil
 }
 
-// track registers a connection, so that Close knows of it and waits for it.
+// track registers a connection, so that Close knows of the connection and waits until it is served.
 func (s *Arrivals) track(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +145,7 @@ func (s *Arrivals) untrack(conn net.Conn) {
 	delete(s.conns, conn)
 }
 
-// Expel implements plane.Expeller. The peer may offer another epoch at once, and is then told which grants were
-// revoked.
+// Expel implements plane.Expeller. The peer may offer a new epoch at once, and is then told which grants were revoked.
 func (s *Arrivals) Expel(peer effects.Incarnation, gone func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,9 +154,9 @@ func (s *Arrivals) Expel(peer effects.Incarnation, gone func()) {
 	s.feed(communicator.TargetEvent{Kind: communicator.Expels, Revoke: s.revokes, Peer: peer}, nil)
 }
 
-// feed makes the target's machine process an event and carries out its decisions; why is the cause if a link ends by
-// the event. Nothing of that blocks or calls back into Arrivals. The caller holds the mutex, so that an epoch that
-// begins is told of every grant revoked before.
+// feed makes the target's machine process an event and carries out the decisions; cause says why a link ends by the
+// event. Nothing of that blocks or calls back into IncomingLinks. The caller holds the mutex, so that every grant
+// revoked before is reported to an epoch that begins (M4).
 func (s *Arrivals) feed(ev communicator.TargetEvent, why error) {
 	out := &s.decided
 	out.Reset()
@@ -199,14 +199,14 @@ func (s *Arrivals) feed(ev communicator.TargetEvent, why error) {
 	}
 }
 
-// Counts returns the number of links, and how many epochs of peers were ever fenced to revoke a grant.
+// Counts returns the number of links, and the number of epochs of peers that were ever fenced to revoke a grant.
 func (s *Arrivals) Counts() (links int, expelled uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.incoming), s.expelled
 }
 
-// Ends calls f with each of our ends that may still reach the pool, or is not gone yet.
+// Ends calls f with each of our endpoints that may still reach the pool, or is not gone yet.
 func (s *Arrivals) Ends(f func(End)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *Arrivals) Ends(f func(End)) {
 	}
 }
 
-// Close asks all links to end, and admits no more. It does not wait.
+// Close asks all links to end, without waiting, and admits no more links.
 func (s *Arrivals) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -235,8 +235,8 @@ func (s *Arrivals) Close() {
 	_ = s.door.Shut() // Not Close, which would end the connections that were admitted.
 }
 
-// Reachable returns an error that names the peers for which there is no proof, and will be none, that they cannot
-// reach the pool any more. It is called after everything that ends has ended.
+// Reachable returns an error that names the peers for which there is no proof, and will be none, that the peer cannot
+// reach the pool any more (M4). It is called after everything that ends has ended.
 func (s *Arrivals) Reachable() (err error) {
 	_ = s.door.Close(context.Background())
 	s.mu.Lock()

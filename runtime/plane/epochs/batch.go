@@ -6,21 +6,21 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Piece is one descriptor of a batch: a range of Bytes bytes at an address of ours and at one of the peer's.
+// A Piece is a descriptor of a batch: a range of Bytes bytes at an address of ours and at an address of the peer.
 type Piece struct {
 	Local, Remote uintptr
 	Bytes         uint64
 }
 
-// A Limit bounds one batch.
+// A Limit bounds a batch.
 type Limit struct {
 	Pieces int    // as many descriptors as the library takes
 	Bytes  uint64 // our own limit: a batch that has begun must be waited for, and so must be short
 }
 
-// Batches cuts a transfer into batches, each of which is one call of the library. Each descriptor has a fixed cost
-// (over HCCL up to 23 µs, see docs/ascend.md), so pages that are adjacent at both ends become one descriptor. Every
-// byte is in exactly one piece, in the order of the pages.
+// Batches cuts a transfer into batches, each of which is a single call of the library. Each descriptor has a fixed
+// cost (over HCCL up to 23 µs, see docs/ascend.md), so pages that are adjacent at both ends become one descriptor.
+// Every byte is in exactly one piece, in the order of the pages.
 func Batches(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
 	remote func(effects.RemotePage) uintptr, most Limit) [][]Piece {
 	var list [][]Piece

@@ -17,18 +17,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Channel is the connection on which two planes agree about epochs. Writing to it never blocks. An initiator closes
-// it only when its end of the last communicator is settled, even if the link fails for another reason. So the end of
-// the connection proves to the target that the initiator's hardware, or the initiator itself, cannot reach the
-// target's memory any more (M4).
+// A Channel is the connection on which two planes agree about epochs. Sending never blocks. An initiator closes the
+// channel only when the initiator's end of the last communicator is settled, even if the link fails for another
+// reason. So the end of the connection proves to the target that the initiator's hardware, or the initiator itself,
+// cannot reach the target's memory any more (M4).
 type Channel struct {
 	conn  net.Conn
-	stall time.Duration // how long one write may take
+	stall time.Duration // how long a write may take
 	limit int           // bytes of a frame
 
 	mu       sync.Mutex
 	finished bool
-	kept     bool // set by Keep
+	kept     bool // set by KeepOpen
 	frames   chan []byte
 	ended    chan struct{} // closed when the writer has ended
 }
@@ -36,12 +36,12 @@ type Channel struct {
 const (
 	// maxFrames bounds the frames that wait to be written. A link sends a few frames for each epoch.
 	maxFrames = 64
-	// closeWait is how long the peer may take to close its side first, so that unread bytes of the peer do not turn
+	// closeWait is the time that the peer has to close its side first, so that unread bytes of the peer do not turn
 	// our close into a reset.
 	closeWait = time.Second
 )
 
-// NewChannel makes a channel of a connection, which Finish closes. One write may take at most stall, and no frame
+// NewChannel makes a channel of a connection, which FlushAndClose closes. A write may take at most stall, and no frame
 // that is read may have more than limit bytes.
 func NewChannel(conn net.Conn, stall time.Duration, limit int) *Channel {
 	return &Channel{
@@ -52,8 +52,8 @@ func NewChannel(conn net.Conn, stall time.Duration, limit int) *Channel {
 // Conn returns the connection.
 func (c *Channel) Conn() net.Conn { return c.conn }
 
-// Send queues a frame, which it keeps. It returns false if the peer does not read any more, or the channel is
-// finished.
+// Send queues a frame, which the channel keeps. The result is false if the peer does not read any more, or the channel
+// is finished.
 func (c *Channel) Send(frame []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +68,8 @@ func (c *Channel) Send(frame []byte) bool {
 	}
 }
 
-// Write writes queued frames until Finish. After an error it drops the remaining frames and calls failed; it does not
-// close the connection.
+// Write writes queued frames until FlushAndClose. After an error the remaining frames are dropped and failed is
+// called; the connection stays open.
 func (c *Channel) Write(failed func(error)) {
 	defer close(c.ended)
 	broken := false
@@ -88,7 +88,7 @@ func (c *Channel) Write(failed func(error)) {
 	}
 }
 
-// Finish writes what is queued and closes the connection. The channel closed must be closed when the reader has
+// Finish writes all queued frames and closes the connection. The channel closed must be closed when the reader has
 // ended.
 func (c *Channel) Finish(closed <-chan struct{}) {
 	c.mu.Lock()
@@ -109,13 +109,14 @@ func (c *Channel) Finish(closed <-chan struct{}) {
 	_ = c.conn.Close()
 }
 
-// keptOpen are connections that this process never closes, so that no peer takes their end for proof.
+// keptOpen are connections that this process never closes, so that no peer takes the end of such a connection for
+// proof (M4).
 var keptOpen struct {
 	mu    sync.Mutex
 	files []*os.File
 }
 
-// Keep makes the connection stay open for as long as the process lives, even after Finish.
+// Keep makes the connection stay open until this process ends, even after FlushAndClose.
 func (c *Channel) Keep() {
 	if conn, ok := c.conn.(*net.TCPConn); ok {
 		if file, err := conn.File(); err == nil {
@@ -143,7 +144,7 @@ func (c *Channel) Read(take func(kind uint8, body []byte) error) error {
 	}
 }
 
-// Drain reads and discards everything until the connection ends, and returns how it ended.
+// Drain reads and discards everything until the connection ends, and returns how the connection ended.
 func (c *Channel) Drain() error {
 	_, err := io.Copy(io.Discard, c.conn)
 	if err == nil {
@@ -152,9 +153,9 @@ func (c *Channel) Drain() error {
 	return err
 }
 
-// Proves reports whether the end of a channel proves that the peer has closed it or is dead, by the word of the
-// peer's kernel. A reset proves that only between processes of one host: from another host it may come from any
-// machine on the way.
+// ProvesEnd reports whether the end of a channel proves that the peer has closed the channel or is dead, because only
+// the peer's kernel can have ended the connection in this way (M4). A reset is proof only between processes of the
+// same host: a reset from another host may come from any machine on the way.
 func Proves(err error, sameHost bool) bool {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -8,25 +8,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An Inbox holds what has happened to a link and was not processed by the link's goroutine yet. Its size is bounded
-// at the sources: the machine bounds its transfers, the library its completions, and PushFromPeer bounds the peer's
+// An Inbox holds the events of a link that were not processed by the link's goroutine yet. The size is bounded at the
+// sources: the machine bounds the transfers, the library bounds the completions, and PushFromPeer bounds the peer's
 // messages.
 type Inbox struct {
 	mu       sync.Mutex
 	waiting  []func(now effects.Time)
-	messages int           // how many of waiting are messages of the peer
+	messages int           // the number of pending messages of the peer
 	wake     chan struct{} // has a buffer of one
 }
 
 // maxMessages bounds the messages of the peer that were not processed yet. An honest peer sends two messages for each
-// epoch, and an epoch is offered only when the one before it is over. A peer that sends more gets no memory for them
-// while the goroutine waits for the device.
+// epoch, and an epoch is offered only when the previous epoch is over. A peer that sends more messages gets no memory
+// for the excess while the goroutine waits for the device.
 const maxMessages = 64
 
 // NewInbox returns an empty inbox.
 func NewInbox() Inbox { return Inbox{wake: make(chan struct{}, 1)} }
 
-// Push makes the link's goroutine call f. It never blocks.
+// Push makes the link's goroutine call f. Push never blocks.
 func (b *Inbox) Push(f func(now effects.Time)) {
 	b.mu.Lock()
 	b.waiting = append(b.waiting, f)
@@ -37,7 +37,7 @@ func (b *Inbox) Push(f func(now effects.Time)) {
 	}
 }
 
-// PushFromPeer is like Push, for a message of the peer. It fails if too many of them are waiting.
+// PushFromPeer is like Push, for a message of the peer, and fails if too many messages of the peer are waiting.
 func (b *Inbox) PushFromPeer(f func(now effects.Time)) error {
 	b.mu.Lock()
 	full := b.messages == maxMessages
@@ -56,7 +56,7 @@ func (b *Inbox) PushFromPeer(f func(now effects.Time)) error {
 // Wake returns a channel that receives a value after something was pushed.
 func (b *Inbox) Wake() <-chan struct{} { return b.wake }
 
-// Take removes everything that was pushed, and returns it in order.
+// TakeAll removes and returns everything that was pushed, in order.
 func (b *Inbox) Take() []func(now effects.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

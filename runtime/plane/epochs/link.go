@@ -17,24 +17,24 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// Hands carry out, with a plane's library, what the machine of a link decides. All methods but Listen are called on
-// the link's goroutine.
+// An Executor carries out, with a plane's library, the decisions of a link's machine. All methods but ReadFrames are
+// called on the link's goroutine.
 type Hands interface {
-	// Greet performs the handshake on a new connection, and sets Link.Serves to the pools that the peer serves. The
-	// caller sets the connection's deadline.
+	// PerformHandshake performs the handshake on a new connection, and sets OutgoingLink.PeerPools to the pools that
+	// the peer serves. The caller sets the connection's deadline.
 	Greet(conn net.Conn, token identity.Token) error
-	// Listen processes the peer's frames until its connection ends, and then calls Link.Lost. It runs on a goroutine
-	// of its own.
+	// ReadFrames processes the peer's frames until the connection ends, and then calls OutgoingLink.OnChannelEnd. It
+	// runs on a separate goroutine.
 	Listen()
-	// Say sends the peer a message that the machine decided on.
+	// Say sends the peer a message that the machine has decided to send.
 	Say(s communicator.Say)
 	// Form makes our end of an epoch, without blocking. The event Formed follows.
 	Form(epoch uint64)
 	// Submit begins a batch, unless its deadline has passed.
 	Submit(read bool, batch []Piece, b communicator.Batch) communicator.Outcome
-	// Pause returns how long the library need not be polled while nothing happens, or ForLong if it need not be
-	// polled at all. Look polls it: whenever something was done, and when a pause has passed without any event
-	// (idle).
+	// NextPause returns how long the library need not be polled while nothing happens, or MaxPause if the library need
+	// not be polled at all. Poll polls the library: whenever something was done, and when a pause has passed without
+	// any event (idle).
 	Pause() time.Duration
 	Look(idle bool)
 	// TearDown ends our end of an epoch, without blocking. The event TornDown or NoProof follows.
@@ -44,19 +44,19 @@ type Hands interface {
 // ForLong is longer than any pause needs to be.
 const ForLong = time.Hour
 
-// A Link is a link that this node has opened in order to push and to read. One goroutine feeds its machine with
-// events, and makes its hands carry out what the machine decides.
+// An OutgoingLink is a link that this node has opened in order to push and to read. A single goroutine feeds the
+// link's machine with events, and makes the executor carry out the machine's decisions.
 type Link struct {
 	links *Links
 	hands Hands
 	corr  effects.Corr // of the Import
 
-	Peer, Us effects.Incarnation // the peer, and the incarnation by which it knows us
+	Peer, Us effects.Incarnation // the peer, and the incarnation by which the peer knows us
 	Log      *slog.Logger
 	Channel  *Channel
 	Reader   chan struct{} // closed when the channel's reader has ended
 
-	// Serves are the peer's pools. Greet sets it.
+	// PeerPools are the peer's pools. PerformHandshake sets the list.
 	Serves []Served
 
 	Inbox
@@ -68,7 +68,7 @@ type Link struct {
 	jobs map[effects.Corr]*job // the transfers whose end was not reported to the machine
 }
 
-// A job is what a transfer moves, cut into batches.
+// A job is a transfer, cut into batches.
 type job struct {
 	read    bool
 	batches [][]Piece
@@ -84,16 +84,16 @@ func newLink(s *Links, e *effects.Import) *Link {
 	return l
 }
 
-// Epoch returns the epoch that is up, or the last one.
+// Epoch returns the epoch that is up, or the last epoch.
 func (l *Link) Epoch() uint64 { return l.m.Epoch() }
 
 // Flying returns the number of the epoch's batches in flight.
 func (l *Link) Flying() int { return l.m.Flying() }
 
-// Hands returns the hands of the link.
+// Executor returns the executor of the link.
 func (l *Link) Hands() Hands { return l.hands }
 
-// A Served is a pool of the peer, with its address there.
+// A Served is a pool of the peer, with the address in the peer's memory.
 type Served struct {
 	effects.Buffer
 	Base uintptr
@@ -115,7 +115,7 @@ func (l *Link) address(page effects.RemotePage) uintptr {
 	return of.Base + uintptr(uint64(page.Index)*of.PageBytes)
 }
 
-// serve imports the peer and runs the link to its end.
+// serve imports the peer and runs the link until the link ends.
 func (l *Link) serve(blob []byte) {
 	s := l.links
 	defer s.remove(l)
@@ -199,7 +199,8 @@ func (l *Link) Answer(conn net.Conn, welcome uint8) ([]byte, error) {
 	return body, nil
 }
 
-// CheckWelcome returns the reason for which a welcome cannot be accepted: its code, its sender, or its missing proof.
+// CheckWelcome returns the reason for which a welcome cannot be accepted: the code, the sender, or the missing proof
+// (M2).
 func (l *Link) CheckWelcome(code effects.Code, from effects.Incarnation, proven bool) error {
 	switch {
 	case code != effects.OK:
@@ -253,7 +254,7 @@ func (l *Link) run() {
 	readers.Wait()
 }
 
-// step processes all that has happened, and submits the batches that may be submitted.
+// step processes all pending events, and submits the batches that may be submitted.
 func (l *Link) step() {
 	for _, f := range l.Take() {
 		f(plane.Now())
@@ -273,7 +274,8 @@ func (l *Link) PostEvent(ev communicator.Event) {
 	l.Push(func(now effects.Time) { l.Feed(now, ev) })
 }
 
-// Feed makes the machine process an event, and carries out its decisions. It must be called on the link's goroutine.
+// Feed makes the machine process an event, and carries out the machine's decisions. It must be called on the link's
+// goroutine.
 func (l *Link) Feed(now effects.Time, ev communicator.Event) {
 	l.m.Step(now, &ev, &l.out)
 	out := &l.out
@@ -320,10 +322,10 @@ func (l *Link) SendFrame(frame []byte) {
 	}
 }
 
-// ErrStalled ends a link whose peer does not read.
+// ErrStalled ends a link if the peer does not read.
 var ErrStalled = errors.New("the peer does not read messages any more")
 
-// Lost reports that the channel has ended. It never blocks.
+// Lost reports that the channel has ended, and never blocks.
 func (l *Link) Lost(err error) {
 	l.Push(func(now effects.Time) {
 		if !l.m.Final() {
@@ -333,8 +335,8 @@ func (l *Link) Lost(err error) {
 	})
 }
 
-// Fenced logs that an epoch is torn down before the end of its link, or with batches in flight. It reports whether
-// that is so; otherwise the link ends in the normal way.
+// LogTearDown logs that an epoch is torn down before the end of the link, or with batches in flight. The result is
+// false if neither holds; then the link ends in the normal way.
 func (l *Link) Fenced(what string, d communicator.TearDown) bool {
 	if d.Flying == 0 && d.Last {
 		return false

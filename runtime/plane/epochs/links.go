@@ -23,23 +23,23 @@ type LinksConfig struct {
 	Going      *sync.WaitGroup // waits for each goroutine
 	Rules      communicator.Rules
 	Batch      Limit
-	Max        int    // limit of links and attempts to open one
-	Remedy     string // what to do if Max is too small
+	Max        int    // limit of links and attempts to open a link
+	Remedy     string // what to do if MaxLinks is too small
 	Frame      int    // limit of the bytes of a frame
-	// Hands makes the hands of a new link.
+	// NewExecutor makes the executor of a new link.
 	Hands func(*Link) Hands
 }
 
-// Links are the links that a plane has opened in order to push and to read. It implements Import, Drop, Transfer and
-// Cancel of plane.Plane.
+// OutgoingLinks are the links that a plane has opened in order to push and to read. The type implements Import, Drop,
+// Transfer and Cancel of plane.Plane.
 type Links struct {
 	cfg LinksConfig
 
 	mu        sync.Mutex
 	closed    bool
-	all       map[*Link]struct{} // including attempts to open one; at most Max
+	all       map[*Link]struct{} // including attempts to open a link; at most MaxLinks
 	up        map[effects.Link]*Link
-	transfers map[effects.Corr]*Link // whose TransferDone was not posted; at most Bounds.Transfers
+	transfers map[effects.Corr]*Link // transfers without a TransferDone; at most Bounds.Transfers
 	unproven  error                  // names the peers whose last epoch is not proven over
 }
 
@@ -74,7 +74,7 @@ func (s *Links) Drop(link effects.Link) {
 	}
 }
 
-// Link returns a link that is up, or nil.
+// FindLink returns a link that is up, or nil.
 func (s *Links) Link(link effects.Link) *Link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *Links) Transfer(e *effects.Transfer) {
 }
 
 // admit returns the reason for which a transfer cannot use the link. Whether a grant covers the pages was decided by
-// the machine; the peer has no means to check it.
+// the machine; the peer has no means to check the grant.
 func (s *Links) admit(l *Link, e *effects.Transfer) effects.Code {
 	switch {
 	case s.closed:
@@ -154,7 +154,7 @@ func (s *Links) Cancel(corr effects.Corr) {
 	}
 }
 
-// Close asks all links to end, and opens no more. It does not wait.
+// Close asks all links to end, without waiting, and opens no more links.
 func (s *Links) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +164,8 @@ func (s *Links) Close() {
 	}
 }
 
-// Unproven returns an error that names the peers for which there is no proof that transfers to and from them are
-// over. It is called after all links have ended.
+// Unproven returns an error that names the peers for which there is no proof that transfers to and from that peer are
+// over (M4). It is called after all links have ended.
 func (s *Links) Unproven() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Links) Unproven() error {
 }
 
 // recordUnproven records that the last epoch of a link is not proven over. The link's channel stays open, because the
-// peer would take its end for that proof.
+// peer would take the end of the channel for proof (M4).
 func (s *Links) recordUnproven(l *Link) {
 	l.Channel.Keep()
 	s.mu.Lock()

@@ -7,11 +7,11 @@ import (
 	"net/netip"
 )
 
-// Advertised returns the address that peers of a tcp listener are told to dial. It is numeric even if the
-// configuration has a name, because otherwise each peer would resolve the name with its own name server.
+// Advertised returns the address that peers of a tcp listener are told to dial. The address is numeric even if the
+// configuration has a name, because otherwise each peer would ask a name server of its own.
 func Advertised(l net.Listener) string { return l.Addr().String() }
 
-// Dial connects to the address that a peer advertises. It refuses names, because a peer must not choose which name
+// Dial connects to the address that a peer advertises. Names are refused, because a peer must not choose which name
 // server this process queries.
 func Dial(ctx context.Context, address string) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(address)

@@ -1,8 +1,8 @@
-// Package framing contains what all connections between planes share, whatever protocol they carry: frames, and the
-// blob by which a peer finds the plane and proves that it was invited.
+// Package framing contains the encoding that all connections between planes share, whatever their protocol: frames,
+// and the blob by which a peer finds the plane and proves that the owner has invited the peer.
 //
-// A frame is little-endian: a length (of everything that follows it), a kind, a body. For example, kind 4 with the
-// body "ab" is
+// A frame is little-endian: a length (of everything that follows), a kind, a body. For example, kind 4 with the body
+// "ab" is
 //
 //	03 00 00 00  04  61 62
 //
@@ -18,22 +18,22 @@ import (
 	"slices"
 )
 
-// HeadBytes is the length of a frame's header: its length and its kind.
+// HeadBytes is the size of a frame's header: the length and the kind.
 const HeadBytes = 4 + 1
 
 // ErrMalformed is wrapped by every error that describes how a peer's bytes violate the protocol. The connection is
-// useless after it.
+// useless afterwards.
 var ErrMalformed = errors.New("malformed frame")
 
-// Begin appends the header of a frame whose body will have so many bytes.
+// Begin appends the header of a frame with a body of so many bytes.
 func Begin(b []byte, kind uint8, body int) []byte {
 	b = slices.Grow(b, HeadBytes+body)
 	b = binary.LittleEndian.AppendUint32(b, uint32(1+body))
 	return append(b, kind)
 }
 
-// Read reads one frame of at most limit bytes, header included. The body is part of the buffer that Read returns,
-// which is buf if that was large enough. The error is io.EOF only if the connection ended between two frames.
+// Read reads a frame of at most limit bytes, header included. The body is part of the returned buffer, which is buf if
+// that was large enough. The error is io.EOF only if the connection ended between two frames.
 func Read(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []byte, err error) {
 	var head [HeadBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -56,7 +56,7 @@ func Read(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []byte, e
 	return head[4], body, buf, nil
 }
 
-// WrongSize returns an error about a body whose length is wrong for its kind.
+// WrongSize returns an error about a body with the wrong length for its kind.
 func WrongSize(what string, got, want int) error {
 	return fmt.Errorf("%w: %s has %d bytes; it needs %d", ErrMalformed, what, got, want)
 }

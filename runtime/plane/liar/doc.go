@@ -1,10 +1,11 @@
-// Package liar is a hostile peer for tests. A [Liar] stands between an honest initiator and an honest target of a
-// data plane: the tcp or the shm plane, or the channel of the planes over HCCL and libnixl. It reads every frame and
-// every page that they send to each other, and the files that are passed beside frames, and deviates at one step, in
-// one way. So it acts as a lying target towards one end and as a lying initiator towards the other, at any step that
-// the two can reach. Because it has no protocol of its own, it cannot be kinder than the real one.
+// Package liar is a hostile peer for tests. A [Liar] stands between an honest initiator and an honest target of a data
+// plane: the tcp or the shm plane, or the channel of the planes over HCCL and libnixl. The liar reads every frame and
+// every page that the two ends send, and the files that are passed beside frames, and deviates at a single step, in a
+// single way. So the initiator sees a lying target, and the target sees a lying initiator, at any step that the two
+// can reach. Because a liar has no protocol implementation of its own, the honest ends are tested against the real
+// protocol.
 //
-// A test runs one Liar for each deviation and checks that the honest ends keep their promises:
+// A test runs a Liar for each deviation and checks that the honest ends keep their promises:
 //
 //	for _, lie := range liar.All() {
 //		l, blob, err := liar.New(targetBlob, lie, secret)
@@ -12,5 +13,5 @@
 //		<-l.Lied()
 //	}
 //
-// [Liar.Saw] reports whether bytes were sent through it that the initiator must never send.
+// [Liar.Saw] reports whether the initiator has sent bytes that must never be sent.
 package liar

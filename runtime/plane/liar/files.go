@@ -12,11 +12,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// maxFiles is more than the number of files that any frame has beside it.
+// maxFiles is more than the number of files that are passed beside any frame.
 const maxFiles = 8
 
-// An end is one side of a relayed connection. Between processes of one host it also receives the files that are
-// passed beside bytes.
+// An end is one side of a relayed connection. Between processes of the same host the end also receives the files that
+// are passed beside bytes.
 type end struct {
 	net.Conn
 	mu    sync.Mutex
@@ -60,7 +60,7 @@ func (e *end) closeFiles() {
 	}
 }
 
-// send writes bytes, and passes files beside the first of them.
+// send writes bytes, and passes files beside the first byte.
 func (e *end) send(b []byte, files []*os.File) bool {
 	c, ok := e.Conn.(*net.UnixConn)
 	if !ok || len(files) == 0 || len(b) == 0 {
@@ -78,7 +78,7 @@ func (e *end) send(b []byte, files []*os.File) bool {
 	return err == nil
 }
 
-// otherFiles returns the files to pass on in place of those that came. It closes the files that are not passed on.
+// otherFiles returns the files to pass on in place of the received files, and closes the files that are not passed on.
 func otherFiles(way Way, came []*os.File) []*os.File {
 	drop := func(n int) {
 		for _, file := range came[n:] {

@@ -20,7 +20,8 @@ const (
 	maxUnitBytes   = 64 << 20
 )
 
-// A Liar relays between the plane whose blob it was given and initiators that use the Liar's own blob. It lies once.
+// A Liar relays between a target plane, given by its blob, and initiators that use the Liar's own blob. A Liar lies
+// once.
 type Liar struct {
 	lie      Lie
 	kinds    map[uint8]Step // by the kinds of frames
@@ -39,9 +40,9 @@ type Liar struct {
 	cut   []*os.File // memory to be truncated before the next frame is passed on
 }
 
-// New starts a Liar in front of the plane of a blob: the shm plane if the blob's address is a socket of this host,
-// and the tcp plane otherwise. It returns the Liar and its blob. The Liar looks for secret in everything that the
-// initiator sends; see Saw.
+// New starts a Liar in front of the plane of a blob: the shm plane if the blob's address is a socket of this host, and
+// the tcp plane otherwise. The results are the Liar and its blob. The Liar looks for secret in everything that the
+// initiator sends; see [Liar.Saw].
 func New(blob []byte, lie Lie, secret []byte) (*Liar, []byte, error) {
 	return Before(blob, lie, secret, kinds)
 }
@@ -53,7 +54,7 @@ var kinds = map[uint8]Step{
 	uint8(link.KindJoin): Join, uint8(link.KindJoined): Joined,
 }
 
-// Before is like New, for a plane whose frames have other kinds.
+// Before is like New, for a plane with different kinds of frames.
 func Before(blob []byte, lie Lie, secret []byte, kinds map[uint8]Step) (*Liar, []byte, error) {
 	const before = 1 + 2 // version, length of the address
 	if len(blob) < before {
@@ -129,7 +130,7 @@ func (l *Liar) accept() {
 	}
 }
 
-// A wire is one relayed connection. Its first frame tells whether it is a stream.
+// A wire is a relayed connection. The first frame tells whether the connection is a stream.
 type wire struct {
 	from, to *end
 	mu       sync.Mutex // held during a write to from
@@ -160,7 +161,7 @@ func (l *Liar) relay(from, to net.Conn) {
 
 // pass relays frames or pages in one direction until the connection ends.
 func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
-	var held []byte // passed on after the next one
+	var held []byte // passed on after the next unit
 	for {
 		first := unit != nil
 		if !first {
@@ -221,7 +222,7 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 	}
 }
 
-// cutShort truncates the memory that was kept for that, and keeps the files next.
+// cutShort truncates the files that are due, and makes next due for the following call.
 func (l *Liar) cutShort(next []*os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,7 +261,7 @@ func (l *Liar) stepOf(unit []byte, ofStream, out bool) Step {
 	return l.kinds[unit[4]]
 }
 
-// frame reads one frame, header included.
+// frame reads a frame, header included.
 func frame(r io.Reader) ([]byte, error) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -269,7 +270,7 @@ func frame(r io.Reader) ([]byte, error) {
 	return rest(r, head, int(binary.LittleEndian.Uint32(head)))
 }
 
-// page reads one page of a stream, header included.
+// page reads a page of a stream, header included.
 func page(r io.Reader) ([]byte, error) {
 	head := make([]byte, pageHeadBytes)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -287,7 +288,7 @@ func rest(r io.Reader, head []byte, n int) ([]byte, error) {
 	return unit, err
 }
 
-// done returns the frame that reports the success of a requested transfer.
+// doneFrame returns the frame that reports the success of a requested transfer.
 func done(ask []byte) []byte {
 	b := append(binary.LittleEndian.AppendUint32(nil, 1+8+1), byte(link.KindDone))
 	return append(append(b, ask[:8]...), 0)

@@ -2,7 +2,7 @@ package liar
 
 import "encoding/binary"
 
-// A Step is what the lie is about: the first frame or page of its kind.
+// A Step is the part of the protocol at which the liar deviates: the first frame or page of that kind.
 type Step string
 
 // Steps of the tcp plane: frames of a link's first connection, and the content of its streams.
@@ -27,7 +27,7 @@ const (
 	Gone   Step = "gone"
 )
 
-// Steps that the plane over libnixl has in addition to those.
+// Steps that the plane over libnixl has in addition.
 const (
 	Met  Step = "met"
 	Busy Step = "busy"
@@ -65,13 +65,13 @@ const (
 	Unsealed   Way = "with memory that is not sealed, and is cut short"
 )
 
-// A Lie is one deviation.
+// A Lie is a single deviation.
 type Lie struct {
 	Step Step
 	Way  Way
 }
 
-// ways are those in which any frame can deviate.
+// ways are the deviations that are possible for any frame.
 var ways = []Way{
 	Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing,
 }
@@ -99,8 +99,8 @@ func OfNPUs() (all []Lie) {
 	return all
 }
 
-// OfLibnixl returns all lies of the plane over libnixl, in a stable order. They concern its channel only, because no
-// relay sees what agents send to each other.
+// OfLibnixl returns all lies of the plane over libnixl, in a stable order. These lies concern the channel only,
+// because no relay sees the traffic between agents.
 func OfLibnixl() (all []Lie) {
 	all = OfNPUs()
 	for _, step := range []Step{Met, Busy, Idle} {
@@ -139,8 +139,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// deviate returns what is passed on in place of a frame or page whose fields begin at head. If over is true, the
-// connection ends after it; if still is true, nothing more is passed in this direction.
+// deviate returns the bytes that are passed on in place of a frame or page with fields beginning at head. If endsConn
+// is true, the connection ends after these bytes; if freezes is true, nothing more is passed in this direction.
 func deviate(way Way, unit []byte, head int) (b []byte, over, still bool) {
 	b = append([]byte(nil), unit...)
 	switch way {
@@ -163,7 +163,7 @@ func deviate(way Way, unit []byte, head int) (b []byte, over, still bool) {
 			b[i] = 0xff
 		}
 	case TooLong:
-		at := 0 // The length of a frame comes first; that of a page is the last field of its header.
+		at := 0 // The length of a frame comes first; the length of a page is the last field of its header.
 		if head == 0 {
 			at = pageHeadBytes - 4
 		}

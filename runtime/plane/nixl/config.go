@@ -25,11 +25,11 @@ const Name = "nixl"
 
 // Config configures the plane. Library must be set. Zero in another field means its default.
 type Config struct {
-	// Library is libnixl. It belongs to the caller and must outlive the plane.
+	// Library is libnixl. The library belongs to the caller and must outlive the plane.
 	Library *libnixl.Library
-	// Transports restricts the transports of UCX, in the syntax of UCX_TLS but without a comma: one name, or ^ and
-	// one name to exclude. If it is empty, UCX chooses. With tcp or ^cma no peer reaches into this process: our own
-	// agent stores what a peer sends, so that a frozen peer on this host delays no revocation.
+	// Transports restricts the transports of UCX, in the syntax of UCX_TLS but without a comma: a single name, or ^
+	// and a name to exclude. If Transports is empty, UCX chooses. With tcp or ^cma no peer reaches into this process:
+	// our own agent stores the bytes that a peer sends, so that a frozen peer on this host delays no revocation.
 	Transports string
 
 	// Host is the address at which the channel listens, and which peers are told to dial; 127.0.0.1 if empty. The
@@ -37,21 +37,21 @@ type Config struct {
 	Host string
 	Port uint16
 	// TrustedNetwork states that all hosts and users that can reach this host may read and write this process's
-	// memory, which they can over UCX's tcp. Without it Host must be a loopback address, and only peers on this host
+	// memory, which is possible over UCX's tcp. If false, Host must be a loopback address, and only peers on this host
 	// are reached.
 	TrustedNetwork bool
 
-	// TransferTimeout is how long no batch may end while batches are in flight; default 10 s.
+	// TransferTimeout is the time in which at least one batch must end while batches are in flight; default 10 s.
 	TransferTimeout time.Duration
-	// CancelGrace is how long a batch of a cancelled transfer is waited for before its epoch is given up; default 200
+	// CancelGrace is the time to wait for a batch of a cancelled transfer before the epoch is given up; default 200
 	// ms.
 	CancelGrace time.Duration
-	// PrepareTimeout bounds the time in which two agents must connect; default 10 s.
+	// PrepareTimeout is the time in which two agents must connect; default 10 s.
 	PrepareTimeout time.Duration
-	// RebuildTries is how many epochs in a row may fail before a link is lost; default 3.
+	// RebuildTries is the number of epochs in a row that may fail before a link is lost; default 3.
 	RebuildTries int
-	// Window is how many batches of a link are in flight; default 2. A batch has at most Descriptors descriptors
-	// (default 1024), and at most BatchBytes bytes (default 16 MiB) if it has more than one.
+	// Window is the number of batches of a link that are in flight; default 2. A batch has at most Descriptors
+	// descriptors (default 1024), and at most BatchBytes bytes (default 16 MiB) if the batch has several descriptors.
 	Window      int
 	Descriptors int
 	BatchBytes  uint64
@@ -116,8 +116,8 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 	return c, nil
 }
 
-// attaches reports whether peers on this host may reach into this process. It assumes so unless Transports is known
-// to prevent it.
+// attaches reports whether peers on this host may reach into this process: they may, unless Transports is known to
+// prevent that.
 func (c *Config) attaches() bool { return c.Transports != "tcp" && c.Transports != "^cma" }
 
 // params returns the parameters of libnixl's UCX backend.

@@ -24,7 +24,7 @@ const (
 	atTarget    = "t"
 )
 
-// An end is our agent of one epoch. It has one owner at a time, which may pass it on.
+// An end is our agent of an epoch. There is a single owner at a time, which may pass the agent on.
 type end struct {
 	agent  *libnixl.Agent
 	memory *libnixl.Memory
@@ -35,13 +35,13 @@ type end struct {
 	failed  bool                // a batch has failed; the batches behind it are not reported any more
 }
 
-// A flight is one batch in flight.
+// A flight is a batch in flight.
 type flight struct {
 	transfer *libnixl.Transfer
 	done     bool
 }
 
-// makeEnd makes an agent and registers regions with it. If it fails, nothing remains.
+// newEndpoint makes an agent and registers the regions. After an error nothing remains.
 func (p *Plane) makeEnd(name string, regions []plane.Region) (*end, error) {
 	agent, err := p.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: p.cfg.params()})
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *Plane) makeEnd(name string, regions []plane.Region) (*end, error) {
 	return e, nil
 }
 
-// close destroys the agent. If it returns nil, this process takes no part any more in any transfer of the agent.
+// close destroys the agent. If the error is nil, this process takes no part any more in any transfer of the agent.
 func (e *end) close() error {
 	var err error
 	for _, f := range e.flights {
@@ -104,7 +104,7 @@ func (e *end) post(read bool, batch []epochs.Piece, late func() bool) (posted bo
 	return true, nil
 }
 
-// pollOldest reports whether the oldest batch has ended, and removes it if so. The error is nil if the batch
+// pollOldest reports whether the oldest batch has ended, and removes an ended batch. The error is nil if the batch
 // succeeded.
 func (e *end) pollOldest() (ended bool, err error) {
 	f := e.flights[0]
@@ -133,16 +133,17 @@ var errAlone = errors.New("the peer ended while the agents connected")
 // connecting is left for which the target's agent would have to be polled.
 type meeting struct {
 	metadata []byte          // of the target's agent
-	peer     string          // its name
-	probe    libnixl.Pair    // a byte here and there
+	peer     string          // name of the target's agent
+	probe    libnixl.Pair    // a byte at each end
 	met      func() bool     // the target has received our notice
 	fenced   func() bool     // the epoch will not be used
 	left     <-chan struct{} // closed when the target has ended
 }
 
-// meet loads the metadata of the target's agent and connects the two agents. It reads a byte; it sends a notice,
-// which takes the path of all messages and which the target confirms; and it writes a byte, which waits for what the
-// notice left behind. It returns early, without an error, if the epoch will not be used.
+// meet loads the metadata of the target's agent and connects the two agents, in three steps: read a byte; send a
+// notice, which takes the path of all messages and which the target confirms; write a byte, which waits until
+// everything that belongs to the notice is done. If the epoch will not be used, meet returns early and without an
+// error.
 func (e *end) meet(ctx context.Context, m *meeting) error {
 	name, err := e.agent.Load(m.metadata)
 	if err != nil {
@@ -201,14 +202,15 @@ func (e *end) await(ctx context.Context, m *meeting, check func() (bool, error))
 	}
 }
 
-// pauses are the pauses between two polls of an agent: none at first, because a small transfer takes microseconds and
-// the shortest pause takes a thousand times as long; then they grow from 20 µs to half a millisecond.
+// A pollBackoff determines the pauses between two polls of an agent: none at first, because a small transfer takes
+// microseconds and the shortest pause takes a thousand times as long; then pauses that grow from 20 µs to half a
+// millisecond.
 type pauses struct {
 	looks int
 	last  time.Duration
 }
 
-// briskLooks is how many polls follow each other without a pause, for a tenth of a millisecond or two.
+// briskLooks is the number of polls that follow each other without a pause, for a tenth of a millisecond or two.
 const briskLooks = 200
 
 func (p *pauses) next() time.Duration {

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// magic begins every hello. Its last byte is the version.
+// magic begins every hello. The last byte is the version.
 const magic uint32 = 0x4b564e01
 
 // A kind identifies what a frame contains.
@@ -67,7 +67,7 @@ type accept struct {
 	epoch    uint64
 	code     effects.Code
 	revoked  []effects.GrantID // grants of the initiator that were revoked
-	more     bool              // there were others: all grants made before this answer count as revoked
+	more     bool              // there were further grants: all grants made before this answer count as revoked
 	metadata []byte            // of the target's agent
 }
 

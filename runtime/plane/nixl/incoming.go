@@ -78,7 +78,8 @@ func (in *incoming) handleEpoch(k kind, number uint64) error {
 	return nil
 }
 
-// offered makes our agent of an epoch, and begins the epoch. Only the reader of this link waits for the agent.
+// offered makes our agent of an epoch, and begins the epoch. Only the reader goroutine of this link waits for the
+// agent.
 func (in *incoming) offered(number uint64) error {
 	l := &targetEnd{in: in, number: number, leave: make(chan struct{}), done: make(chan struct{}),
 		// The agent is polled from the beginning, because the peer's agent is going to connect to it.
@@ -106,13 +107,13 @@ func (in *incoming) offered(number uint64) error {
 	return err
 }
 
-// networkMargin is how long Margin waits after the message or the death of a peer on another host, because bytes that
-// its hardware has sent are still in the network. Our own agent is destroyed as well; the margin is for the case that
-// this fails.
+// networkMargin is the time to wait after the message or the death of a peer on another host, because bytes that the
+// peer's hardware has sent are still in the network (M4). Our own agent is destroyed as well; the margin is for the
+// case that this fails.
 const networkMargin = 100 * time.Millisecond
 
-// Margin implements epochs.TargetHands. The peer's message that its agent is destroyed counts only when ours is not
-// polled any more either, because our agent stores what the peer has sent, whatever else it may do by itself.
+// Margin implements epochs.TargetHands. The peer's message that its agent is destroyed counts only when our agent is
+// not polled any more either, because our agent stores the bytes that the peer has sent.
 func (in *incoming) Margin(end epochs.End) {
 	<-end.(*targetEnd).done
 	if !in.Near {
@@ -120,7 +121,7 @@ func (in *incoming) Margin(end epochs.End) {
 	}
 }
 
-// HangUp implements epochs.TargetHands. Frames that are queued are proof of something, and are written first.
+// HangUp implements epochs.TargetHands. Queued frames prove the end of an epoch, and are written first.
 func (in *incoming) HangUp() { in.plane.wg.Go(func() { in.Channel.Finish(in.Reader) }) }
 
 var _ plane.Plane = (*Plane)(nil)

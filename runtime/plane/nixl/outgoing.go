@@ -20,8 +20,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// outgoing implements epochs.Hands for a link that we opened in order to push and to read. It polls the agent of the
-// epoch that is up.
+// outgoing implements epochs.Hands for a link that we opened in order to push and to read. The link's goroutine polls
+// the agent of the epoch that is up.
 type outgoing struct {
 	*epochs.Link
 	plane   *Plane
@@ -35,7 +35,7 @@ type outgoing struct {
 	// The fields below belong to the link's goroutine.
 	metadata []byte // of the target's agent of the newest epoch
 	end      *end   // of the epoch that is up
-	busy     bool   // the target was told that its agent is waited for
+	busy     bool   // the target was told that this node waits for the target's agent
 	pauses   pauses // between two polls of our agent
 }
 
@@ -75,8 +75,8 @@ func (o *outgoing) Pause() time.Duration {
 	return epochs.ForLong
 }
 
-// Listen implements epochs.Hands. After a malformed frame it still waits for the end of the connection, which is a
-// proof.
+// Listen implements epochs.Hands. After a malformed frame the end of the connection is still awaited, because that is
+// a proof (M4).
 func (o *outgoing) Listen() {
 	err := o.Channel.Read(o.take)
 	o.target.update(func() { o.target.deaf = true })
@@ -110,8 +110,8 @@ func (o *outgoing) take(what uint8, body []byte) error {
 		err = o.PushFromPeer(func(now effects.Time) {
 			o.Feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: epoch})
 		})
-		// Stored after the machine's event was pushed, so that a goroutine that reads it pushes its own events behind
-		// it.
+		// Stored after the machine's event was pushed, so that a goroutine that reads the value pushes further events
+		// behind that event.
 		o.fenced.Store(epoch)
 		return err
 	case kindGone:

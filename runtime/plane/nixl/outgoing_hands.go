@@ -29,8 +29,8 @@ func (o *outgoing) Say(s communicator.Say) {
 
 func (o *outgoing) sendEpoch(k kind, epoch uint64) { o.SendFrame(appendEpoch(nil, k, epoch)) }
 
-// Form implements epochs.Hands. It makes the agent of an epoch and connects it to the target's agent, whose metadata
-// came with the accept.
+// Form implements epochs.Hands. A new agent for the epoch connects to the target's agent; the metadata of the target's
+// agent came with the accept.
 func (o *outgoing) Form(epoch uint64) {
 	p, metadata := o.plane, o.metadata
 	p.wg.Go(func() {
@@ -81,7 +81,7 @@ func (o *outgoing) makeEnd(epoch uint64, metadata []byte) (*end, error) {
 	return e, nil
 }
 
-// Submit implements epochs.Hands. It reads the clock right before it submits the batch.
+// Submit implements epochs.Hands. The clock is read right before the batch is submitted (M4).
 func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
 	posted, err := o.end.post(read, batch, func() bool { return plane.Now() > b.NotAfter })
 	switch {
@@ -104,9 +104,9 @@ func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch)
 	return communicator.Done
 }
 
-// Look implements epochs.Hands. It polls the agent and reports batches that have ended to the machine. It also tells
-// the target when its agent is waited for, and when it is not any more: batches that end inside the call need nothing
-// of the target's agent.
+// Look implements epochs.Hands. The agent is polled, and batches that have ended are reported to the machine. The
+// target is told when this node begins or ends to wait for the target's agent: batches that end inside the call need
+// nothing of the target's agent.
 func (o *outgoing) Look(idle bool) {
 	if idle {
 		return // The link's next step polls after a pause.
@@ -132,8 +132,8 @@ func (o *outgoing) Look(idle bool) {
 	}
 }
 
-// TearDown implements epochs.Hands. It ends every access of an epoch to any memory, and reports to the machine when
-// that is proven, or that it cannot be proven.
+// TearDown implements epochs.Hands. Every access of an epoch to any memory is ended. The machine learns when that is
+// proven, or that there is no proof (M4).
 func (o *outgoing) TearDown(d communicator.TearDown) {
 	p, e := o.plane, o.end
 	o.end = nil
@@ -159,12 +159,12 @@ func (o *outgoing) TearDown(d communicator.TearDown) {
 	})
 }
 
-// stuckAfter is how long a transfer that was in flight when its epoch was fenced waits for the target's message
-// before it completes as not settled.
+// stuckAfter is the time that a transfer in flight in a fenced epoch waits for the target's message before the
+// transfer completes as not settled.
 const stuckAfter = time.Second
 
-// awaitTarget waits until the target's agent of an epoch is destroyed. It returns false if this will never be known.
-// Our own agent has been destroyed already.
+// awaitTarget waits until the target's agent of an epoch is destroyed. The result is false if this will never be
+// known. Our own agent has been destroyed already.
 func (o *outgoing) awaitTarget(epoch uint64) bool {
 	late := time.NewTimer(stuckAfter)
 	defer late.Stop()
@@ -176,8 +176,8 @@ func (o *outgoing) awaitTarget(epoch uint64) bool {
 		case never:
 			return false
 		case unheard:
-			// Our own end is settled. The target takes the end of our connection as proof of that, and closes its own
-			// side.
+			// Our own end is settled. The target takes the end of our connection as proof of that, and closes the
+			// target's side.
 			o.Channel.Finish(o.Reader)
 			o.target.update(func() { o.target.deaf = false })
 			continue

@@ -92,8 +92,8 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	return p, nil
 }
 
-// try makes and destroys one agent, so that errors of the library are reported now and not at the first peer, and
-// then listens.
+// try makes and destroys an agent, so that errors of the library are reported now and not at the first peer, and then
+// listens.
 func (p *Plane) try(ctx context.Context) (net.Listener, string, error) {
 	e, err := p.makeEnd(agentOf([16]byte{}, 0, "try"), p.pool.Regions())
 	if err != nil {
@@ -131,12 +131,12 @@ func (p *Plane) Cancel(corr effects.Corr) { p.links.Cancel(corr) }
 // Confirm implements plane.Plane. On leased planes there are no landings to confirm.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
-// filesPerLink is one more than four times the files that a link uses, and thereby limits links to a quarter of the
-// files that the process may open: an agent has 15 files with the transports of one host.
+// filesPerLink is a little more than four times the number of files that a link uses, and thereby limits links to a
+// quarter of the files that the process may open: an agent has 15 files with the transports within a host.
 const filesPerLink = 64
 
-// Close implements plane.Plane. It blocks until every access to the pool by us and by peers is proven over. If it
-// returns an error, the memory must stay mapped, because something may still access it.
+// Close implements plane.Plane. Close blocks until every access to the pool by us and by peers is proven over (M4).
+// After an error the memory must stay mapped, because there may still be accesses.
 func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
 		p.cancel()

@@ -15,7 +15,7 @@ import (
 type targetEnd struct {
 	in     *incoming
 	number uint64        // of the epoch
-	end    *end          // owned by the goroutine of lead, once that runs
+	end    *end          // owned by the goroutine that polls the agent, once that goroutine runs
 	leave  chan struct{} // closed when the end is to go away
 	done   chan struct{} // closed when the agent is not polled any more
 	orders chan struct{} // has a buffer of one; receives a value when busy has changed
@@ -31,8 +31,8 @@ func (l *targetEnd) make() (metadata []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if metadata, err = l.end.agent.Metadata(); err != nil { // No peer knows the agent.
-		_ = l.end.close() // Nobody knows it.
+	if metadata, err = l.end.agent.Metadata(); err != nil {
+		_ = l.end.close() // No peer knows the agent.
 	}
 	return metadata, err
 }
@@ -55,7 +55,8 @@ func (l *targetEnd) isBusy() bool {
 	return l.busy
 }
 
-// lead polls the agent while the peer waits for it, until the end is to go away, and then destroys it.
+// lead polls the agent while the peer waits for the agent, until the endpoint is to close, and then destroys the
+// agent.
 func (l *targetEnd) lead() {
 	failed := l.serve()
 	gone := l.end.close()
@@ -116,7 +117,7 @@ func (l *targetEnd) serve() error {
 				l.in.Log.Warn("an agent failed", "epoch", l.number, "err", err)
 				return err
 			}
-			// The first notice is the greeting. Any other notice is ignored.
+			// The first notice is the greeting. Later notices are ignored.
 			if len(notices) > 0 && !met {
 				met = true
 				l.in.Channel.Send(appendEpoch(nil, kindMet, l.number))

@@ -8,7 +8,7 @@ type targetState struct {
 	gone    uint64 // the newest epoch whose agent the target has reported as destroyed
 	deaf    bool   // no further message of the target is processed
 	ended   bool   // the target's connection has ended
-	proven  bool   // the connection's end was the word of the target's kernel
+	proven  bool   // the target's kernel ended the connection
 	changed chan struct{}
 }
 

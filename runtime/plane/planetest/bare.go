@@ -13,9 +13,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// bareCopies are the ways to move a batch without a plane: Go's copy of the pages by one goroutine and by two, the
-// same for memory that make returns, and, if the plane has a mover of its own, that mover by one goroutine and by
-// two.
+// bareCopies are the ways to move a batch without a plane: Go's copy of the pages by 1 and by 2 goroutines, the same
+// for memory that make returns, and, if the plane has its own mover, that mover by 1 and by 2 goroutines.
 func bareCopies(f *Ferry, own plane.Mover) []Alternative {
 	heapFrom, heapInto := touched(len(f.from)), touched(len(f.from))
 	all := []Alternative{
@@ -64,7 +63,7 @@ func (f *Ferry) copy(rng *rand.Rand, goroutines int, move plane.Mover) time.Dura
 	return time.Since(begin)
 }
 
-// bareStreams are the ways to move a batch over TCP alone: with 1, 2 or 4 connections, one write for each page, and a
+// bareStreams are the ways to move a batch over TCP alone: with 1, 2 or 4 connections, a write for each page, and a
 // reply at the end.
 func bareStreams(b *testing.B, f *Ferry) (all []Alternative) {
 	for _, n := range []int{1, 2, 4} {

@@ -16,12 +16,12 @@ const (
 	benchBatch = 64
 	benchTotal = 256
 	benchBytes = 1 << 20
-	// After that many rounds, all but one in a hundred pages have been drawn at least once, so that page faults,
-	// which each peer pays once, are over.
+	// After that many rounds, 99 % of the pages have been drawn at least once, so that page faults, which each peer
+	// pays once, are over.
 	benchWarmUps = 16
 )
 
-// An Alternative is one way to move a batch. Move returns how long that took.
+// An Alternative is a way to move a batch. Move returns the time that the batch took.
 type Alternative struct {
 	Name string
 	Move func(rng *rand.Rand) time.Duration
@@ -34,8 +34,8 @@ type Times struct {
 	cpu   map[string][]float64
 }
 
-// Alternate lets the alternatives take turns: one round for each b.N, each alternative once in each round, in a
-// random order, because what ran before decides what the caches hold.
+// Alternate lets the alternatives take turns: a round for each b.N, each alternative once in each round, in a random
+// order, because the previous alternative decides what the caches hold.
 func Alternate(b *testing.B, alternatives []Alternative) Times {
 	rng := rand.New(rand.NewPCG(1, 1))
 	t := Times{taken: map[string][]float64{}, cores: map[string][]float64{}, cpu: map[string][]float64{}}
@@ -60,14 +60,14 @@ func Alternate(b *testing.B, alternatives []Alternative) Times {
 		round()
 	}
 	b.StopTimer()
-	b.ReportMetric(0, "ns/op") // It would be the sum of all alternatives.
+	b.ReportMetric(0, "ns/op") // The default would be the sum of all alternatives.
 	return t
 }
 
 // Median returns the median time of an alternative in seconds.
 func (t Times) Median(name string) float64 { return median(slices.Clone(t.taken[name])) }
 
-// Ratio returns the median, over the rounds, of how many times as fast as the other an alternative was.
+// Ratio returns the median, over the rounds, of the speed of an alternative divided by the speed of another.
 func (t Times) Ratio(name, other string) float64 {
 	ratios := slices.Clone(t.taken[other])
 	for i := range ratios {
@@ -76,12 +76,12 @@ func (t Times) Ratio(name, other string) float64 {
 	return median(ratios)
 }
 
-// CPU returns the median of the CPU seconds that this process used for an alternative, on all cores. Where other
-// processes load the machine it says more than the clock.
+// CPU returns the median of the CPU seconds that this process used for an alternative, on all cores. If further
+// processes load the machine, CPU time says more than the clock.
 func (t Times) CPU(name string) float64 { return median(slices.Clone(t.cpu[name])) }
 
-// Cores returns how many cores this process used while the alternative ran. It shows whether the process had the
-// machine to itself.
+// Cores returns the number of cores that this process used while the alternative ran. The number shows whether the
+// process had the machine to itself.
 func (t Times) Cores(name string) float64 { return median(slices.Clone(t.cores[name])) }
 
 func median(s []float64) float64 {
@@ -104,15 +104,15 @@ type Contender struct {
 	Open plane.Opener
 }
 
-// Bench pushes batches of 64 pages of 1 MiB, out of 256 pages that no cache holds, over each contender. It reports
-// the rates and their ratios to Go's copy of such pages and to one, two and four bare TCP streams that carry them.
-// Both sides of a ratio come from the same round. A plane that does not copy as Go does passes its mover as own, so
-// that the overhead of the plane itself can be seen.
+// Bench pushes batches of 64 pages of 1 MiB, out of 256 pages that no cache holds, over each contender. The results
+// are the rates and their ratios to Go's copy of pages of that size and to 1, 2 and 4 bare TCP streams that carry the
+// pages. Both sides of a ratio come from the same round. A plane that does not copy as Go does passes its mover as
+// own, so that the overhead of the plane itself can be seen.
 func Bench(b *testing.B, own plane.Mover, contenders ...Contender) {
 	benchOf(b, own, benchBytes, benchBatch, contenders)
 }
 
-// BenchMany is like Bench, for batches of as many bytes in 4096 pages of 16 KiB.
+// BenchMany pushes batches of as many bytes in 4096 pages of 16 KiB.
 func BenchMany(b *testing.B, contenders ...Contender) {
 	benchOf(b, nil, benchBytes*benchBatch/maxPushPages, maxPushPages, contenders)
 }
@@ -145,7 +145,7 @@ func benchOf(b *testing.B, own plane.Mover, pageBytes uint32, batch int, contend
 	}
 }
 
-// A Ferry moves batches of a benchmark from one node of this process to another.
+// A Ferry moves batches of a benchmark from a node of this process to a second node.
 type Ferry struct {
 	a, z       *Node
 	link       effects.Link
@@ -153,12 +153,12 @@ type Ferry struct {
 	batch      int
 }
 
-// NewFerry opens both nodes, whose pages have been touched.
+// NewFerry opens both nodes and touches all pages.
 func NewFerry(b *testing.B, open plane.Opener) *Ferry {
 	return NewFerryOf(b, open, benchTotal, benchBytes, benchBatch)
 }
 
-// NewFerryOf opens nodes with a number of pages of pageBytes bytes, from which batches are drawn.
+// NewFerryOf opens nodes with a number of pages of pageBytes bytes; batches are drawn from these pages.
 func NewFerryOf(b *testing.B, open plane.Opener, pages int, pageBytes uint32, batch int) *Ferry {
 	f := &Ferry{a: Open(b, open, 1, uint32(pages), uint64(pageBytes)),
 		z: Open(b, open, 2, uint32(pages), uint64(pageBytes)), batch: batch}
@@ -171,7 +171,7 @@ func NewFerryOf(b *testing.B, open plane.Opener, pages int, pageBytes uint32, ba
 	return f
 }
 
-// Push grants pages and pushes a batch into them, in as few pushes as possible.
+// PushBatch grants pages and pushes a batch into these pages, in as few pushes as possible.
 func (f *Ferry) Push(b *testing.B, rng *rand.Rand) time.Duration {
 	src, dst := f.draw(rng)
 	begin := time.Now()
@@ -198,7 +198,7 @@ func (f *Ferry) Push(b *testing.B, rng *rand.Rand) time.Duration {
 	return taken
 }
 
-// maxPushPages is the number of pages that one push may have by the default bounds of a plane.
+// maxPushPages is the number of pages that a push may have by the default bounds of a plane.
 const maxPushPages = 4096
 
 func (f *Ferry) draw(rng *rand.Rand) (src, dst []effects.Page) {
@@ -213,7 +213,7 @@ func draw(rng *rand.Rand, pages []effects.Page, n int) []effects.Page {
 	return drawn
 }
 
-// BenchSmall pushes one page of 4 KiB at a time, which measures the fixed cost of a push and its confirmation.
+// BenchSmall pushes a single page of 4 KiB at a time, which measures the fixed cost of a push and its confirmation.
 func BenchSmall(b *testing.B, open plane.Opener) {
 	const size = 4096
 	a, z := Open(b, open, 1, 1, size), Open(b, open, 2, 1, size)
@@ -230,7 +230,7 @@ func BenchSmall(b *testing.B, open plane.Opener) {
 	}
 }
 
-// forget drops all events, so that a long benchmark does not search through them.
+// forget drops all events, so that a long benchmark does not search through old events.
 func (n *Node) forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// BenchRead reads batches as [Bench] pushes them. It reports the rates of each contender and their ratios to its
-// pushes, to Go's copy of such pages and to one and two bare TCP streams that carry them. Both sides of a ratio come
-// from the same round.
+// BenchRead reads batches as [Bench] pushes batches. The results are the rates of each contender and their ratios to
+// the contender's pushes, to Go's copy of pages of that size and to 1 and 2 bare TCP streams that carry the pages.
+// Both sides of a ratio come from the same round.
 func BenchRead(b *testing.B, contenders ...Contender) {
 	var alternatives []Alternative
 	var first *Ferry
@@ -37,7 +37,7 @@ func BenchRead(b *testing.B, contenders ...Contender) {
 	}
 }
 
-// Read publishes new generations of pages, leases them, reads a batch of them, and revokes the lease.
+// ReadBatch publishes new generations of pages, leases the pages, reads a batch, and revokes the lease.
 func (f *Ferry) Read(b *testing.B, rng *rand.Rand) time.Duration {
 	into, from := f.draw(rng)
 	begin := time.Now()
@@ -55,7 +55,7 @@ func (f *Ferry) Read(b *testing.B, rng *rand.Rand) time.Duration {
 	return taken
 }
 
-// live publishes new generations of pages, and records them in all.
+// live publishes new generations of pages, and records the new generations in all.
 func (n *Node) live(all, pages []effects.Page) {
 	for i := range pages {
 		n.lives++
@@ -65,7 +65,7 @@ func (n *Node) live(all, pages []effects.Page) {
 	n.Pool.Publish(pages)
 }
 
-// BenchSmallRead reads one page of 4 KiB at a time under one lease, which measures the fixed cost of a read.
+// BenchSmallRead reads a single page of 4 KiB at a time under the same lease, which measures the fixed cost of a read.
 func BenchSmallRead(b *testing.B, open plane.Opener) {
 	const size = 4096
 	a, z := Open(b, open, 1, 1, size), Open(b, open, 2, 1, size)

@@ -25,7 +25,7 @@ func cancelled(t *testing.T, open plane.Opener) {
 	p.b.OnLanded(nil)
 	push := p.push(0, pages)
 	corr := p.a.Start(push)
-	p.a.Plane.Cancel(corr + 1000) // Not a transfer of this plane, so it is ignored.
+	p.a.Plane.Cancel(corr + 1000) // Not a transfer of this plane, so the cancel is ignored.
 	Await(t, p.b, func(*effects.Landed) bool { return true })
 	p.a.Plane.Cancel(corr)
 	p.a.Plane.Cancel(corr)
@@ -107,7 +107,7 @@ func closingEnds(t *testing.T, open plane.Opener) {
 	}
 }
 
-// After Revoked a page belongs to its owner: not one byte of it changes any more.
+// After Revoked a page belongs to its owner: no byte of the page changes any more (M3).
 func revokeDuringPushes(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	mine := bytes.Repeat([]byte{0x5a}, pageBytes)
@@ -118,13 +118,14 @@ func revokeDuringPushes(t *testing.T, open plane.Opener) {
 		corr := p.a.Start(push)
 		go func() {
 			defer close(begun)
-			for range round * 500 { // Some point of the push; it does not matter which.
+			for range round * 500 { // An arbitrary point of the push.
 				_ = plane.Now()
 			}
 		}()
 		<-begun
 		p.revoke(t, push.Grant)
-		// What landed before belongs to the machine. All other pages are free now, and their owner writes to them.
+		// Pages that landed before belong to the machine. The remaining pages are free now, and the owner writes to
+		// these pages.
 		landed := map[uint32]bool{}
 		p.b.mu.Lock()
 		for _, ev := range p.b.events {

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// forge makes a peer import target in the name of another peer, in every way that is possible with what peers are
-// told. Each import must be refused.
+// forge makes a peer import target in the name of another peer, in every way that is possible with the blobs and
+// tokens that peers receive. Each import must be refused (M2).
 func forge(tb testing.TB, introduce func(us effects.Incarnation, invitation []byte) *effects.Imported,
 	target plane.Plane, of, forger, victim effects.Incarnation) {
 	tb.Helper()
@@ -34,12 +34,12 @@ func forge(tb testing.TB, introduce func(us effects.Incarnation, invitation []by
 	}
 }
 
-// A peer that has only a token of its own cannot act as another peer, and when its links end, nothing of another peer
-// ends.
+// A peer that has only its own token cannot act as another peer, and when the links of that peer end, nothing of
+// another peer ends.
 func forgedImport(t *testing.T, open plane.Opener) {
 	a, b, c := Open(t, open, 1, pages, pageBytes), Open(t, open, 2, pages, pageBytes), Open(t, open, 3, pages, pageBytes)
 	p := pair{a: a, b: b}
-	push := p.push(0, 2) // Granted to a, which has no link yet: a link in its name that ends would be its last.
+	push := p.push(0, 2) // Granted to a, which has no link yet: a forged link that ends would count as a's last link.
 	forge(t, func(us effects.Incarnation, invitation []byte) *effects.Imported {
 		return c.Introduce(t, us, b.Inc, invitation)
 	},
@@ -65,7 +65,7 @@ func forgedImport(t *testing.T, open plane.Opener) {
 	}
 }
 
-// A peer with links to two planes of one pool is lost once, when the last of them ends.
+// A peer with links to two planes of the same pool is lost once, when the last link ends.
 func lostOnce(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	second, err := open(context.Background(), plane.Env{Pool: p.b.Pool, Sink: p.b, IDs: &plane.IDs{}, Incarnation: p.b.Inc,

@@ -12,7 +12,7 @@ import (
 
 const gatherLayers = 3
 
-// newChunked returns two nodes of which b's pages have the size of gatherLayers pages of a.
+// newChunked returns two nodes; the pages of b are as large as gatherLayers pages of a.
 func newChunked(t *testing.T, open plane.Opener) pair {
 	p := pair{a: Open(t, open, 1, pages, pageBytes/gatherLayers), b: Open(t, open, 2, pages, pageBytes)}
 	p.link = p.a.Import(t, p.b.Inc, p.b.Plane.Blob())
@@ -22,7 +22,7 @@ func newChunked(t *testing.T, open plane.Opener) pair {
 // gather prepares a push of count pages of length bytes, gathered from layers that do not lie in order.
 func (p pair) gather(count int, length, stripes uint32) Push {
 	layers := p.a.Life(0, count*gatherLayers, length/gatherLayers)
-	for i := range layers { // The layers of each chunk are adjacent to those of other chunks.
+	for i := range layers { // The layers of each chunk are adjacent to layers of further chunks.
 		j := (i * 7) % len(layers)
 		layers[i], layers[j] = layers[j], layers[i]
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Gate stops the first copy of a plane in the middle of what the plane does for a page: after its first comparison
-// and before its last one.
+// A Gate stops the first copy of a plane between the first and the last comparison of a page's generation and permit.
 type Gate struct {
 	reached chan struct{} // closed when a copy is stopped
 	opened  chan struct{}
@@ -30,10 +29,10 @@ func (g *Gate) Mover(move plane.Mover) plane.Mover {
 	}
 }
 
-// RunHeld is for planes whose targets copy out of the initiator's memory. It stops the target's first copy, ends the
-// transfer at the initiator in each possible way, stores other bytes in the pages as soon as the transfer is settled,
-// as an engine may, and lets the target go on. Open returns the opener of a plane whose copies go through a gate, one
-// after the other.
+// RunHeld is for planes in which the target copies out of the initiator's memory. Each test stops the target's first
+// copy, ends the transfer at the initiator in some way, stores different bytes in the pages as soon as the transfer is
+// settled, as an engine may, and lets the target continue. Open returns the opener of a plane that makes copies
+// through a gate, one copy at a time.
 func RunHeld(t *testing.T, open func(*Gate) plane.Opener) {
 	for _, test := range []struct {
 		name string
@@ -71,8 +70,8 @@ func RunHeld(t *testing.T, open func(*Gate) plane.Opener) {
 	t.Run("cancel, and the next transfer", func(t *testing.T) { heldBeside(t, open) })
 }
 
-// heldBeside cancels a transfer whose copy is stopped, and sends the same page, with other content in the same
-// generation, in the next transfer, which reuses the permit slot of the first one.
+// heldBeside cancels a transfer while the copy is stopped, and sends the same page, with different content in the same
+// generation, in the next transfer, which reuses the permit slot of the first transfer.
 func heldBeside(t *testing.T, open func(*Gate) plane.Opener) {
 	gate := newGate()
 	p := newPair(t, open(gate))

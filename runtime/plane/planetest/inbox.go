@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Listener has the events that a plane and its pool posted.
+// A Listener records the events that a plane and its pool posted.
 type Listener interface{ told() *inbox }
 
-// An inbox keeps events until a test takes them out.
+// An inbox keeps events until a test removes the events.
 type inbox struct {
 	mu     sync.Mutex
 	moved  chan struct{} // closed and replaced at each event
@@ -29,7 +29,7 @@ func (i *inbox) put(ev effects.Event) {
 	i.moved = make(chan struct{})
 }
 
-// Await waits for the first event of type E that fits, and takes it out.
+// Await waits for the first event of type E that fits, and removes that event.
 func Await[E effects.Event](tb testing.TB, l Listener, fits func(E) bool) E {
 	tb.Helper()
 	n := l.told()

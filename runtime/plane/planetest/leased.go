@@ -12,8 +12,8 @@ const (
 	leasedPageBytes = 32 << 10
 )
 
-// RunLeased runs the suite that every leased plane must pass. It corresponds to Run, without what only a fence can
-// promise. Package contract checks both ends of each test.
+// RunLeased runs the suite that every leased plane must pass. The suite corresponds to Run, without the promises that
+// need a fence. Package contract checks both ends of each test.
 func RunLeased(t *testing.T, open LeasedMaker) {
 	for _, test := range []struct {
 		name string
@@ -123,7 +123,7 @@ func leasedChecked(t *testing.T, open LeasedMaker) {
 			t.Errorf("%s is not settled", c.want)
 		}
 	}
-	p.A.Do(&effects.Cancel{Corr: 12345}) // Not a transfer of this plane, so it is ignored.
+	p.A.Do(&effects.Cancel{Corr: 12345}) // Not a transfer of this plane, so the cancel is ignored.
 	p.Ends(t, good, effects.OK)
 	p.Arrived(t, good)
 }
@@ -166,8 +166,8 @@ func leasedExpired(t *testing.T, open LeasedMaker) {
 	p.Ends(t, push, effects.OK)
 }
 
-// A transfer that is cancelled at any moment ends once, and when it is settled its pages belong to their owners
-// again, at both ends.
+// A transfer that is cancelled at any moment ends once, and when the transfer is settled, the pages belong to their
+// owners again, at both ends.
 func leasedCancelled(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	for round := range 12 {
@@ -177,7 +177,7 @@ func leasedCancelled(t *testing.T, open LeasedMaker) {
 		}
 		other := p.Push(t, leasedPages/2, leasedPages/2) // A transfer that is not cancelled.
 		corr, innocent := p.A.Start(m), p.A.Start(other)
-		for range round * 2000 { // Some point of the transfer; it does not matter which.
+		for range round * 2000 { // An arbitrary point of the transfer.
 			_ = plane.Now()
 		}
 		p.A.Do(&effects.Cancel{Corr: corr})
@@ -266,7 +266,8 @@ func leasedRevoked(t *testing.T, open LeasedMaker) {
 	p.Arrived(t, kept)
 }
 
-// After Revoked a page belongs to its owner: not one byte of it changes any more. Pushes under other grants arrive.
+// After Revoked a page belongs to its owner: no byte of the page changes any more (M4). Pushes under grants that stand
+// arrive.
 func leasedRevokedBusy(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	for round := range 6 {
@@ -299,8 +300,8 @@ func leasedRevokedAlone(t *testing.T, open LeasedMaker) {
 	}
 }
 
-// A revoked grant stays revoked even if so many grants were revoked since that the pool no longer records each one of
-// that time.
+// A revoked grant stays revoked even if so many grants were revoked since that the pool no longer records each grant
+// of that time (M4).
 func leasedRevokedLongAgo(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	old := p.Push(t, 0, 4)
@@ -318,7 +319,7 @@ func leasedRevokedLongAgo(t *testing.T, open LeasedMaker) {
 	fresh := p.Push(t, 16, 4)
 	switch code := p.A.Done(t, p.A.Start(fresh)).Code; code {
 	case effects.OK:
-	// The grant was given before the initiator learned of the last revocation; it knows of that by now.
+	// The grant was given before the initiator learned of the last revocation, of which the initiator knows by now.
 	case effects.Withdrawn:
 		fresh = p.Push(t, 20, 4)
 		p.Ends(t, fresh, effects.OK)

@@ -6,11 +6,11 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// These tests correspond to contract.Holders, Overlaps and AllBusy. The hardware of leased planes cannot be held up
-// by a test, so each test ends something in the middle of transfers, at any point. What counts is that nothing is
-// reported as settled or revoked before all transfers are quiet.
+// These tests correspond to contract.Holders, Overlaps and AllBusy. The hardware of leased planes cannot be held up by
+// a test, so each test ends something in the middle of transfers, at any point. Nothing may be reported as settled or
+// revoked before all transfers are quiet (M4).
 
-// half returns one half of a transfer, under the same grant.
+// half returns the first or the second half of a transfer, under the same grant.
 func (m Move) half(second bool) Move {
 	from, to := 0, len(m.Local)/2
 	if second {
@@ -20,12 +20,12 @@ func (m Move) half(second bool) Move {
 	return m
 }
 
-// Two pushes under one grant, while something ends: after the proof no byte of its pages changes any more.
+// Two pushes under the same grant, while something ends: after the proof no byte of the pages changes any more.
 func leasedHolders(t *testing.T, open LeasedMaker) {
 	for _, c := range []struct {
 		name string
 		end  func(t *testing.T, p *LeasedPair, one, two effects.Corr)
-		gone bool // the link, and with it all that was under way
+		gone bool // the link ends, and all transfers in progress
 	}{
 		{"the grant is revoked", func(*testing.T, *LeasedPair, effects.Corr, effects.Corr) {}, false},
 		{"one is cancelled", func(_ *testing.T, p *LeasedPair, one, _ effects.Corr) {
@@ -60,8 +60,8 @@ func leasedHolders(t *testing.T, open LeasedMaker) {
 	}
 }
 
-// Two reads of the same pages under one lease: the end of one does not end the other, and a revocation waits for
-// both.
+// Two reads of the same pages under the same lease: the end of either read does not end the second read, and a
+// revocation waits for both.
 func leasedReaders(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	for range 6 {
@@ -115,7 +115,7 @@ func leasedOverlaps(t *testing.T, open LeasedMaker) {
 	}
 }
 
-// A batch of most pages, and one of a single page over another link: both arrive.
+// A batch of most pages, and a batch of a single page over another link: both arrive.
 func leasedBusy(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	beside := &LeasedPair{A: p.A, B: p.B, Link: p.A.Import(t, p.B.Inc, p.B.Plane.Blob())}

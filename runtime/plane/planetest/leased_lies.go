@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/liar"
 )
 
-// EachLie runs one test for each lie, or, unless KVFERRY_HOSTILE=1 is set, for one in oneIn lies.
+// EachLie runs a test for each lie, or, unless KVFERRY_HOSTILE=1 is set, for every oneIn-th lie.
 func EachLie(t *testing.T, lies []liar.Lie, oneIn int, tell func(*testing.T, liar.Lie)) {
 	for i, lie := range lies {
 		if os.Getenv("KVFERRY_HOSTILE") != "" || i%oneIn == 0 {
@@ -29,10 +29,10 @@ func (m LeasedMaker) Hasty(tb testing.TB, id byte, pages uint32, pageBytes uint6
 	return end
 }
 
-// Lied lets a liar lie between a, a node of its own, and B. Whatever is sent about epochs at any step, to either end:
-// transfers end, revoked pages are not stored into, the link beside it keeps working, and a direct link to the same
-// peer works. Steps says which kind of frame is which step. If timeless is true, no lapse of time proves anything, so
-// an end that waits for a withheld message waits for the end of its connection; Lied then closes the connection.
+// Lied lets a liar lie between a, a separate node, and B. Whatever is sent about epochs at any step, to either end:
+// transfers end, revoked pages are not stored into, the link from A keeps working, and a direct link to the same peer
+// works. Steps says which kind of frame is which step. If timeless is true, no lapse of time proves anything, so an
+// end that waits for a withheld message waits for the end of the connection; the test then closes the connection.
 func (p *LeasedPair) Lied(t testing.TB, a *LeasedNode, lie liar.Lie, steps map[uint8]liar.Step, timeless bool) {
 	t.Helper()
 	l, blob, err := liar.Before(p.B.Plane.Blob(), lie, nil, steps)
@@ -81,7 +81,7 @@ func (p *LeasedPair) Lied(t testing.TB, a *LeasedNode, lie liar.Lie, steps map[u
 	by.GoesOn(t)
 }
 
-// cancelBeside waits for the end of a transfer, and cancels it if the lie has left it without one.
+// cancelBeside waits for the end of a transfer, and cancels the transfer if the lie has prevented an end.
 func (n *LeasedNode) cancelBeside(corr effects.Corr, l *liar.Liar) {
 	told, late := false, time.Time{}
 	for Has(n, func(e *effects.TransferDone) bool { return e.Corr == corr }) == 0 {
@@ -92,7 +92,7 @@ func (n *LeasedNode) cancelBeside(corr effects.Corr, l *liar.Liar) {
 			}
 		default:
 		}
-		// A transfer that ends by itself has had time to do so.
+		// A transfer that ends without a cancel has had time to end.
 		if told && time.Now().After(late) {
 			n.Do(&effects.Cancel{Corr: corr})
 			return
@@ -107,8 +107,8 @@ func (n *LeasedNode) isOver(corr effects.Corr) bool {
 		Has(n, func(e *effects.Settled) bool { return e.Corr == corr }) > 0
 }
 
-// GoesOn fails unless the link moves pages in both directions: whatever was broken has been rebuilt and left nothing
-// behind.
+// GoesOn fails unless the link moves pages in both directions: everything that was broken has been rebuilt and left
+// nothing behind.
 func (p *LeasedPair) GoesOn(tb testing.TB) {
 	tb.Helper()
 	for _, ready := range []func(tb testing.TB, first, count int) Move{p.Push, p.Read} {
@@ -118,7 +118,7 @@ func (p *LeasedPair) GoesOn(tb testing.TB) {
 	}
 }
 
-// Mine gives pages to their owner, who fills them. The returned function fails if anybody has stored into them since.
+// Mine gives pages to their owner and fills the pages. The returned function fails if the pages have changed since.
 func (n *LeasedNode) Mine(tb testing.TB, first, count int) (holds func()) {
 	tb.Helper()
 	own := n.Life(tb, first, count)

@@ -13,24 +13,24 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// Memory gives tests access to the memory of a leased pool by its addresses, wherever it is.
+// Memory gives tests access to the memory of a leased pool by addresses, on the host or on a device.
 type Memory interface {
 	Store(at uintptr, b []byte) error
 	Load(at uintptr, b []byte) error
 }
 
-// LeasedEnd is what a leased plane serves, and how the plane is opened.
+// LeasedEnd has the pool and the memory that a leased plane serves, and the opener of the plane.
 type LeasedEnd struct {
 	Pool   *plane.LeasedPool
 	Memory Memory
 	Open   plane.Opener
 }
 
-// A LeasedMaker makes the memory and the opener of a node. Everything that it returns must stay valid until the end
-// of the test.
+// A LeasedMaker makes the memory and the opener of a node. All results must stay valid until the end of the test.
 type LeasedMaker func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) LeasedEnd
 
-// A LeasedNode is one end of a leased plane, with the events that it posted. Package contract checks it.
+// A LeasedNode is one end of a leased plane, with the events that the plane posted. Package contract checks these
+// events.
 type LeasedNode struct {
 	LeasedEnd
 	inbox
@@ -47,8 +47,8 @@ type LeasedNode struct {
 	log       *slog.Logger
 }
 
-// OpenLeased opens a node with a number of pages of pageBytes bytes. At the end of the test it is closed, and must
-// not owe any completion.
+// OpenLeased opens a node with a number of pages of pageBytes bytes. At the end of the test the node is closed, and
+// must not owe any completion.
 func OpenLeased(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageBytes uint64) *LeasedNode {
 	tb.Helper()
 	n, err := NewLeasedNode(tb, open, id, pages, pageBytes)
@@ -108,8 +108,8 @@ func (n *LeasedNode) Post(ev effects.Event) {
 	n.put(ev)
 }
 
-// judge records a breach by the driver. Breaches by the test are ignored: it plays the machine, and may cross with an
-// event in ways that a machine never does.
+// judge records a breach by the driver. Breaches by the test are ignored: the test plays the machine, and may cross
+// with an event in ways that a machine never does.
 func (n *LeasedNode) judge(err error) {
 	if b := (*contract.Breach)(nil); n.breach == nil && errors.As(err, &b) && b.By == contract.Driver {
 		n.breach = err
@@ -142,13 +142,13 @@ func (n *LeasedNode) Do(e effects.Effect) {
 	}
 }
 
-// TryImport imports a peer and returns how the import ended.
+// TryImport imports a peer and returns the completion of the import.
 func (n *LeasedNode) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
 	tb.Helper()
 	return n.Introduce(tb, n.Inc, peer, Invite(n.Plane.Name(), blob, n.Inc, peer))
 }
 
-// Introduce imports a peer under any identity and with any invitation, and returns how the import ended.
+// Introduce imports a peer under any identity and with any invitation, and returns the completion of the import.
 func (n *LeasedNode) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
 	tb.Helper()
 	n.corr++
@@ -167,7 +167,7 @@ func (n *LeasedNode) Import(tb testing.TB, peer effects.Incarnation, blob []byte
 	return e.Link
 }
 
-// Life publishes new generations of the pages first, first+1, ... and fills each page with bytes of its own.
+// PublishFilled publishes new generations of the pages first, first+1, ... and fills each page with different bytes.
 func (n *LeasedNode) Life(tb testing.TB, first, count int) []effects.Page {
 	tb.Helper()
 	pages := n.life(first, count)
@@ -202,7 +202,7 @@ func (n *LeasedNode) Lend(peer effects.Incarnation, pages []effects.Page) effect
 	return n.grants
 }
 
-// Fill stores bytes that depend on the node, the page and its generation.
+// FillPage stores bytes that depend on the node, the page and the generation.
 func (n *LeasedNode) Fill(tb testing.TB, page effects.Page) {
 	tb.Helper()
 	if err := n.Memory.Store(n.Pool.Address(page), n.content(page)); err != nil {
@@ -229,7 +229,7 @@ func (n *LeasedNode) Bytes(tb testing.TB, page effects.Page) []byte {
 	return b
 }
 
-// Holds fails unless each page holds what the other node's page was filled with.
+// Holds fails unless each page has the content with which the corresponding page of the given node was filled.
 func (n *LeasedNode) Holds(tb testing.TB, pages []effects.Page, other *LeasedNode, of []effects.Page) {
 	tb.Helper()
 	for i, page := range pages {
@@ -251,7 +251,7 @@ type Move struct {
 	NotAfter      effects.Time // zero: long from now
 }
 
-// Start starts a transfer.
+// StartTransfer starts a transfer.
 func (n *LeasedNode) Start(m Move) effects.Corr {
 	n.corr++
 	e := &effects.Transfer{Corr: n.corr, Link: m.Link, Peer: m.To, Grant: m.Grant, Read: m.Read, Since: m.Since,
@@ -267,7 +267,7 @@ func (n *LeasedNode) Start(m Move) effects.Corr {
 	return e.Corr
 }
 
-// Done waits for the end of a transfer, and for its Settled if that is owed.
+// Done waits for the end of a transfer, and for the Settled if that is owed.
 func (n *LeasedNode) Done(tb testing.TB, corr effects.Corr) *effects.TransferDone {
 	tb.Helper()
 	done := Await(tb, n, func(e *effects.TransferDone) bool { return e.Corr == corr })
@@ -296,7 +296,7 @@ func (n *LeasedNode) Revoked(tb testing.TB, grant effects.GrantID) {
 	Await(tb, n, func(e *effects.Revoked) bool { return e.Grant == grant })
 }
 
-// Drop drops a link and waits for its end.
+// Drop drops a link and waits until the link has ended.
 func (n *LeasedNode) Drop(tb testing.TB, link effects.Link) {
 	tb.Helper()
 	n.Do(&effects.Drop{Link: link})
@@ -309,7 +309,7 @@ type LeasedPair struct {
 	Link effects.Link
 }
 
-// NewLeasedPair opens two nodes and links them.
+// NewLeasedPair opens and links two nodes.
 func NewLeasedPair(tb testing.TB, open LeasedMaker, pages uint32, pageBytes uint64) *LeasedPair {
 	tb.Helper()
 	p := &LeasedPair{A: OpenLeased(tb, open, 1, pages, pageBytes), B: OpenLeased(tb, open, 2, pages, pageBytes)}
@@ -317,7 +317,7 @@ func NewLeasedPair(tb testing.TB, open LeasedMaker, pages uint32, pageBytes uint
 	return p
 }
 
-// Push prepares a push of count pages of A, beginning at page first, to the same pages of B.
+// NewPush prepares a push of count pages of A, beginning at page first, to the same pages of B.
 func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
 	tb.Helper()
 	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID,
@@ -326,7 +326,7 @@ func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
 	return m
 }
 
-// Read prepares a read of count pages of B, beginning at page first, into the same pages of A.
+// NewRead prepares a read of count pages of B, beginning at page first, into the same pages of A.
 func (p *LeasedPair) Read(tb testing.TB, first, count int) Move {
 	tb.Helper()
 	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID, Read: true,
@@ -337,7 +337,7 @@ func (p *LeasedPair) Read(tb testing.TB, first, count int) Move {
 	return m
 }
 
-// Arrived fails unless the moved pages hold what they should.
+// Arrived fails unless the moved pages have the expected content.
 func (p *LeasedPair) Arrived(tb testing.TB, m Move) {
 	tb.Helper()
 	if m.Read {
@@ -347,7 +347,7 @@ func (p *LeasedPair) Arrived(tb testing.TB, m Move) {
 	p.B.Holds(tb, m.Remote, p.A, m.Local)
 }
 
-// Ends runs a transfer that must end with code, and returns its end.
+// Ends runs a transfer that must end with code, and returns the completion.
 func (p *LeasedPair) Ends(tb testing.TB, m Move, code effects.Code) *effects.TransferDone {
 	tb.Helper()
 	done := p.A.Done(tb, p.A.Start(m))

@@ -17,7 +17,7 @@ import (
 
 const (
 	liedPage = 1 << 20 // more than what sockets buffer
-	// liesEach is how many lies there are for each one that is told; with KVFERRY_HOSTILE=1 all are told.
+	// liesEach says that every liesEach-th lie is told; with KVFERRY_HOSTILE=1 all lies are told.
 	liesEach = 5
 )
 
@@ -30,8 +30,8 @@ func hasty(open plane.Opener) plane.Opener {
 }
 
 // Lies lets each lie be told between two nodes of a plane. Whatever is sent at any step, to either end: no byte is
-// sent or stored that must not be, pages that were given back are not touched, peers that do not lie are served
-// during and after the lie, and all resources are released.
+// sent or stored that must not be, pages that were given back are not touched, honest peers are served during and
+// after the lie, and all resources are released.
 func Lies(t *testing.T, open plane.Opener, lies []liar.Lie) {
 	before, running := files(t), goleak.IgnoreCurrent()
 	for i, lie := range lies {
@@ -133,7 +133,7 @@ func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
 	}
 }
 
-// ends waits until a transfer has ended and is settled, and cancels it if the lie has left it without an end.
+// ends waits until a transfer has ended and is settled, and cancels the transfer if the lie has prevented an end.
 func ends(t testing.TB, a *Node, corr effects.Corr, l *liar.Liar) *effects.TransferDone {
 	t.Helper()
 	isDone := func(e *effects.TransferDone) bool { return e.Corr == corr }
@@ -146,7 +146,7 @@ func ends(t testing.TB, a *Node, corr effects.Corr, l *liar.Liar) *effects.Trans
 			}
 		default:
 		}
-		// A transfer that ends by itself has had time to do so.
+		// A transfer that ends without a cancel has had time to end.
 		if told && time.Now().After(late) {
 			a.Plane.Cancel(corr)
 			break

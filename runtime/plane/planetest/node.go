@@ -1,15 +1,15 @@
-// Package planetest is the contract suite of data planes: it tests what every plane must do, whatever moves its
-// bytes. A fenced plane's tests run it like this:
+// Package planetest is the contract suite of data planes: the tests that every plane must pass, however the plane
+// moves bytes. A fenced plane's tests run it like this:
 //
 //	func TestMain(m *testing.M) { planetest.Main(m, shm.Open) }
 //	func TestContract(t *testing.T) { planetest.Run(t, shm.Open) }
 //
 // Main also turns the test binary into the second process of tests that kill or freeze a peer. [RunLeased] is the
-// suite for leased planes, whose memory a [LeasedMaker] provides. Further suites apply to some planes only: [RunHeld]
-// and [RunHeldReads] if a process copies out of its peer's memory, [RunHolders] if accesses can be held up, [Lies]
+// suite for leased planes; a [LeasedMaker] provides the memory. Further suites apply to some planes only: [RunHeld]
+// and [RunHeldReads] if a process copies out of the peer's memory, [RunHolders] if accesses can be held up, [Lies]
 // against peers that deviate from the protocol, and the Bench functions for speed.
 //
-// A test typically opens two nodes, links them and moves pages between them:
+// A test typically opens two nodes, links the nodes and moves pages:
 //
 //	a, b := planetest.Open(t, open, 1, 64, 4096), planetest.Open(t, open, 2, 64, 4096)
 //	link := a.Import(t, b.Inc, b.Plane.Blob())
@@ -31,32 +31,33 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// patience is how long a test waits for an event that must come. Reaching it is always a failure, however busy the
-// machine is.
+// patience is the time that a test waits for an event that must come. A longer wait is always a failure, however busy
+// the machine is.
 const patience = time.Minute
 
-// bounds are so long that they end nothing before a test does: a plane whose threads get no CPU time has no defect.
+// bounds has timeouts so long that no timeout ends anything before a test does: a plane with threads that get no CPU
+// time has no defect.
 var bounds = plane.Bounds{Handshake: patience, Stall: patience}
 
 // Key is the identity key of all nodes of these tests.
 var Key = identity.KeyOf(1)
 
-// Invite returns what owner's machine would send to peer about its plane: the blob, followed by the token made for
-// this peer.
+// Invite returns the bytes that owner's machine would send to peer about a plane: the blob, followed by the token made
+// for this peer.
 func Invite(plane string, blob []byte, peer, owner effects.Incarnation) []byte {
 	token := Key.Token(plane, peer, owner)
 	return append(bytes.Clone(blob), token[:]...)
 }
 
-// A Node is one end of a test: a pool, a plane, and the events that they posted.
+// A Node is one end of a test: a pool, a plane, and the events that both have posted.
 type Node struct {
 	Pool  *plane.Pool
 	Plane plane.Plane
 	Inc   effects.Incarnation
 
 	inbox
-	// confirm decides at once how each Landed is confirmed, or reports false to leave it unconfirmed. If it is nil,
-	// the test confirms.
+	// confirm decides at once how each Landed is confirmed, or returns false to leave the Landed unconfirmed. If
+	// confirm is nil, the test confirms.
 	confirm func(*effects.Landed) (effects.Code, bool)
 
 	corr   effects.Corr
@@ -64,7 +65,7 @@ type Node struct {
 	lives  effects.Generation
 }
 
-// Always confirms every landing as the machine would: OK if it is complete.
+// Always confirms every landing as the machine would: with OK if the landing is complete.
 func Always(l *effects.Landed) (effects.Code, bool) {
 	if l.Complete {
 		return effects.OK, true
@@ -72,7 +73,7 @@ func Always(l *effects.Landed) (effects.Code, bool) {
 	return effects.Faulted, true
 }
 
-// Open opens a node with a number of pages of pageBytes bytes. It is closed at the end of the test.
+// Open opens a node with a number of pages of pageBytes bytes. The node is closed at the end of the test.
 func Open(tb testing.TB, open plane.Opener, id byte, pages uint32, pageBytes uint64) *Node {
 	tb.Helper()
 	n, err := newNode(open, id, pages, pageBytes)
@@ -125,21 +126,21 @@ func (n *Node) Post(ev effects.Event) {
 	n.put(ev)
 }
 
-// OnLanded replaces the function that confirms landings. If it is nil, the test confirms them.
+// OnLanded replaces the function that confirms landings. If the function is nil, the test confirms.
 func (n *Node) OnLanded(confirm func(*effects.Landed) (effects.Code, bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.confirm = confirm
 }
 
-// TryImport imports a peer with the blob that its plane gives to everybody, adding the token that proves our
-// identity, and returns how the import ended.
+// TryImport imports a peer with the blob of the peer's plane, which is the same for everybody, and adds the token that
+// proves our identity. The result is the completion of the import.
 func (n *Node) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
 	tb.Helper()
 	return n.Introduce(tb, n.Inc, peer, Invite(n.Plane.Name(), blob, n.Inc, peer))
 }
 
-// Introduce imports a peer under any identity and with any invitation, and returns how the import ended.
+// Introduce imports a peer under any identity and with any invitation, and returns the completion of the import.
 func (n *Node) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
 	tb.Helper()
 	n.corr++
@@ -158,7 +159,7 @@ func (n *Node) Import(tb testing.TB, peer effects.Incarnation, blob []byte) effe
 	return e.Link
 }
 
-// Life publishes new generations of the pages first, first+1, ... and returns the pages.
+// PublishPages publishes new generations of the pages first, first+1, ... and returns the pages.
 func (n *Node) Life(first, count int, length uint32) []effects.Page {
 	pages := make([]effects.Page, count)
 	for i := range pages {
@@ -187,7 +188,7 @@ type Push struct {
 	Gather     effects.Gather
 }
 
-// Start starts a push.
+// StartPush starts a push.
 func (n *Node) Start(p Push) effects.Corr {
 	n.corr++
 	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant, Gather: p.Gather,

@@ -34,7 +34,7 @@ func Main(m *testing.M, open plane.Opener) {
 	}
 }
 
-// A line is what the two processes exchange over pipes.
+// A line is a message that the two processes exchange over pipes.
 type line struct {
 	Inc    effects.Incarnation
 	Blob   []byte
@@ -53,16 +53,15 @@ func startPeer(t testing.TB, role string) *peer {
 	return &peer{proctest.Start(t, proctest.Self(childRole+"="+role))}
 }
 
-// read waits for the next line of the peer.
+// readLine waits for the next line of the peer.
 func (p *peer) read(t testing.TB) (l line) {
 	t.Helper()
 	p.Hear(&l)
 	return l
 }
 
-// child runs the second process. As a target it never confirms; as a stopped target it reports what has landed once
-// its link is lost; as an initiator it pushes until it is killed; as an owner it leases pages; as a reader it reads
-// until it is killed.
+// child runs the second process. A target never confirms; a stopped target reports the landed pages once the link is
+// lost; an initiator pushes until killed; an owner leases pages; a reader reads until killed.
 func child(open plane.Opener, role string) error {
 	n, err := newNode(open, 7, pages, pageBytes)
 	if err != nil {
@@ -92,7 +91,7 @@ func child(open plane.Opener, role string) error {
 			return err
 		}
 		Await(t, n, func(*effects.Landed) bool { return true })
-		if err := out.Encode(line{}); err != nil { // It has landed; the parent may kill this process now.
+		if err := out.Encode(line{}); err != nil { // The push has landed; the parent may kill this process now.
 			return err
 		}
 		return in.Decode(&parent) // Waits to be killed.
@@ -115,8 +114,8 @@ func targetKilled(t *testing.T, open plane.Opener) {
 	t.Logf("the transfer had failed %v after the kill", killTarget(t, Open(t, open, 1, pages, pageBytes)))
 }
 
-// killTarget kills a real process in the middle of a transfer into it, and returns the time from the kill to the
-// transfer's failure.
+// killTarget kills a real process in the middle of a transfer into that process, and returns the time from the kill to
+// the transfer's failure.
 func killTarget(t testing.TB, a *Node) time.Duration {
 	p := startPeer(t, "target")
 	b := p.read(t)
@@ -138,15 +137,15 @@ func killTarget(t testing.TB, a *Node) time.Duration {
 	return time.Duration(done.At - killed)
 }
 
-// BenchKilled reports the time from a target's SIGKILL to the failure of a transfer into it. Each iteration takes one
-// process.
+// BenchKilled reports the time from a target's SIGKILL to the failure of a transfer into the target. Each iteration
+// takes a process.
 func BenchKilled(b *testing.B, open plane.Opener) {
 	a := Open(b, open, 1, pages, pageBytes)
 	var taken []float64
 	for range b.N {
 		taken = append(taken, killTarget(b, a).Seconds()*1e3)
 	}
-	b.ReportMetric(0, "ns/op")                 // It would include the start of the process.
+	b.ReportMetric(0, "ns/op")                 // The default would include the start of the process.
 	b.ReportMetric(median(taken), "median-ms") // median sorts taken.
 	b.ReportMetric(taken[len(taken)-1], "longest-ms")
 }
@@ -160,7 +159,7 @@ func initiatorKilled(t *testing.T, open plane.Opener) {
 		grant, into := b.Grant(a.Inc, 0, pages, pageBytes)
 		p.Say(line{Grant: grant, Pages: into})
 		if round == 7 {
-			p.Kill() // Somewhere in the push, or before it.
+			p.Kill() // At an arbitrary point of the push, or before the push.
 			Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
 		} else {
 			l := Await(t, b, func(e *effects.Landed) bool { return e.Grant == grant })

@@ -24,7 +24,7 @@ func (n *Node) Lend(peer effects.Incarnation, pages []effects.Page) effects.Gran
 	return n.grants
 }
 
-// Read starts a read.
+// StartRead starts a read.
 func (n *Node) Read(p Pull) effects.Corr {
 	return n.ReadUntil(p, plane.Now().Add(effects.Duration(2*patience)))
 }
@@ -42,14 +42,14 @@ func (n *Node) ReadUntil(p Pull, notAfter effects.Time) effects.Corr {
 	return e.Corr
 }
 
-// Fill stores content that depends on each page's index and generation.
+// FillPages stores content that depends on each page's index and generation.
 func (n *Node) Fill(pages []effects.Page) {
 	for _, page := range pages {
 		fill(n.Pool.Bytes(page), seedOf(page))
 	}
 }
 
-// keeps fails unless pages hold what Fill stored.
+// keeps fails unless pages have the content that FillPages stored.
 func (n *Node) keeps(tb testing.TB, pages []effects.Page) {
 	tb.Helper()
 	for _, page := range pages {
@@ -79,7 +79,7 @@ func (p pair) again(pull Pull, first int) Pull {
 	return pull
 }
 
-// holds fails unless the pages that were read hold what Fill stored in the leased pages.
+// wantLeasedContent fails unless the pages that were read have the content that FillPages stored in the leased pages.
 func (p pair) holds(tb testing.TB, pull Pull) {
 	tb.Helper()
 	want := make([]byte, pageBytes)
@@ -122,7 +122,7 @@ func readsArrive(t *testing.T, open plane.Opener) {
 	p.wantRead(t, short, effects.OK)
 }
 
-// Many reads at once, of the same pages and of others, under two leases.
+// Many reads at once, of the same pages and of different pages, under two leases.
 func manyReads(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	pull := p.pull(0, pages/4)
@@ -147,7 +147,7 @@ func manyReads(t *testing.T, open plane.Opener) {
 	}
 }
 
-// Reads and pushes on one link, and reads in the other direction, at the same time.
+// Reads and pushes on a link, and reads in the opposite direction, at the same time.
 func readsBesidePushes(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	back := pair{a: p.b, b: p.a, link: p.b.Import(t, p.a.Inc, p.a.Plane.Blob())}
@@ -175,7 +175,7 @@ func readsAreChecked(t *testing.T, open plane.Opener) {
 	}
 	p.wantRead(t, change(func(q *Pull) { q.From[3].Generation++ }), effects.Stale)
 	p.wantRead(t, change(func(q *Pull) { q.Grant += 7 }), effects.Withdrawn)
-	// The low bits equal those of a lease that stands.
+	// The low bits are equal to the low bits of a lease that stands.
 	p.wantRead(t, change(func(q *Pull) { q.Grant += 1 << 16 }), effects.Withdrawn)
 	p.wantRead(t, change(func(q *Pull) { q.From[2].Index = 9 }), effects.Withdrawn)
 	p.wantRead(t, change(func(q *Pull) { q.From[2].Index = pages }), effects.Invalid)

@@ -16,8 +16,8 @@ func readsAreCancelled(t *testing.T, open plane.Opener) {
 	for round := range 20 {
 		pull = p.again(pull, 0)
 		corr := p.a.Read(pull)
-		p.a.Plane.Cancel(corr + 1000) // Not a transfer of this plane, so it is ignored.
-		for range round * 1000 {      // Some point of the read; it does not matter which.
+		p.a.Plane.Cancel(corr + 1000) // Not a transfer of this plane, so the cancel is ignored.
+		for range round * 1000 {      // An arbitrary point of the read.
 			_ = plane.Now()
 		}
 		p.a.Plane.Cancel(corr)
@@ -94,8 +94,8 @@ func readerCloses(t *testing.T, open plane.Opener) {
 	p.revoke(t, pull.Grant)
 }
 
-// After Revoked the pages belong to their owner, who stores into them at once. No read may deliver these bytes as
-// what was leased.
+// After Revoked the pages belong to the owner, which stores new bytes at once. No read may deliver these bytes as the
+// leased content (M3).
 func revokeDuringReads(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	var cut int
@@ -105,7 +105,7 @@ func revokeDuringReads(t *testing.T, open plane.Opener) {
 		begun := make(chan struct{})
 		go func() {
 			defer close(begun)
-			for range round * 500 { // Some point of the read; it does not matter which.
+			for range round * 500 { // An arbitrary point of the read.
 				_ = plane.Now()
 			}
 		}()

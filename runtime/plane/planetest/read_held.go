@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// RunHeldReads is for planes whose readers copy out of the owner's memory by themselves. It stops the reader's first
-// copy, revokes the lease in each possible way, gives the pages other content as soon as the lease is Revoked, and
-// lets the reader go on: none of these bytes may be delivered. Open returns the opener of a plane as for [RunHeld].
+// RunHeldReads is for planes in which the reader copies out of the owner's memory. Each test stops the reader's first
+// copy, revokes the lease in some way, gives the pages new content as soon as the lease is Revoked, and lets the
+// reader continue: none of these bytes may be delivered. Open returns the opener of a plane as for [RunHeld].
 func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	for _, test := range []struct {
 		name string
@@ -86,7 +86,7 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 		pull, notAfter := p.pull(0, 4), plane.Now().Add(50*effects.Millisecond)
 		corr := p.a.ReadUntil(pull, notAfter)
 		for plane.Now() <= notAfter {
-			runtime.Gosched() // The first page is stopped meanwhile, if it came so far; the second one is too late in any case.
+			runtime.Gosched() // The first page may be stopped meanwhile; the second page is too late.
 		}
 		close(gate.opened)
 		done := p.a.Done(t, corr)
@@ -110,7 +110,7 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	})
 }
 
-// heldRead starts a read whose first copy is stopped until letGo is called.
+// heldRead starts a read and stops the first copy until letGo is called.
 func heldRead(t *testing.T, open func(*Gate) plane.Opener) (p pair, pull Pull, corr effects.Corr, letGo func()) {
 	gate := newGate()
 	p = newPair(t, open(gate))

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// lendsPages is an owner in its own process. It leases all its pages, and when told so revokes the lease and stores
-// other bytes.
+// lendsPages is an owner in a separate process: all pages are leased, until the parent asks to revoke the lease and to
+// store new bytes.
 func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Decoder, out *json.Encoder) error {
 	var l line
 	l.Pages = n.Life(0, pages, pageBytes)
@@ -20,7 +20,7 @@ func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Deco
 		return err
 	}
 	if err := in.Decode(&line{}); err != nil {
-		return err // Killed, or its test has ended.
+		return err // Killed, or the test has ended.
 	}
 	n.Pool.Revoke(l.Grant)
 	Await(t, n, func(e *effects.Revoked) bool { return e.Grant == l.Grant })
@@ -31,7 +31,7 @@ func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Deco
 	return in.Decode(&line{}) // Waits for the end of the test.
 }
 
-// owner starts such a process and imports it. The returned pull reads all of its pages.
+// owner starts and imports a process that runs lendsPages. The returned pull reads all pages of that process.
 func (n *Node) owner(t testing.TB) (*peer, pair, Pull) {
 	p := startPeer(t, "owner")
 	b := p.read(t)
@@ -65,7 +65,8 @@ func ownerKilled(t *testing.T, open plane.Opener) {
 	Await(t, here.a, func(e *effects.Dropped) bool { return e.Link == pull.Link })
 }
 
-// ReadFromFrozen is for planes whose readers do not need the owner's process: reads of a frozen owner's pages go on.
+// ReadFromFrozen is for planes on which a read does not need the owner's process: reads of a frozen owner's pages
+// continue.
 func ReadFromFrozen(t *testing.T, open plane.Opener) {
 	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
 	p.Freeze()
@@ -78,9 +79,9 @@ func ReadFromFrozen(t *testing.T, open plane.Opener) {
 	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
 }
 
-// CancelFromFrozen is for planes whose owners send the pages: a read from a frozen owner ends when its reader cancels
-// it. Its pages belong to the reader at once, and nothing that the owner sends after it was resumed is stored into
-// them.
+// CancelFromFrozen is for planes on which the owner sends the pages: a read from a frozen owner ends when the reader
+// cancels the read. The pages belong to the reader at once, and nothing that the resumed owner sends is stored into
+// these pages.
 func CancelFromFrozen(t *testing.T, open plane.Opener) {
 	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
 	p.Freeze()
@@ -100,8 +101,8 @@ func CancelFromFrozen(t *testing.T, open plane.Opener) {
 	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
 }
 
-// readsForEver is a reader in its own process. It reads the pages that it is told until a read fails and checks each
-// byte. It reports when the first read has succeeded, and how the last one ended.
+// readsForEver is a reader in a separate process: the pages named by the parent are read, and each byte checked, until
+// a read fails. The parent is told when the first read has succeeded, and how the last read ended.
 func readsForEver(t testing.TB, n *Node, owner line, in *json.Decoder, out *json.Encoder) error {
 	link := n.Import(t, owner.Inc, owner.Blob)
 	for {
@@ -135,7 +136,7 @@ func readsForEver(t testing.TB, n *Node, owner line, in *json.Decoder, out *json
 	}
 }
 
-// lendTo leases pages to a process that reads them for ever, and returns when it has begun.
+// lendTo leases pages to a process that runs readsForEver, and returns when the first read has succeeded.
 func lendTo(t *testing.T, b *Node, p *peer, reader effects.Incarnation) (effects.GrantID, []effects.Page) {
 	from := b.Life(0, pages, pageBytes)
 	b.Fill(from)
@@ -145,8 +146,8 @@ func lendTo(t *testing.T, b *Node, p *peer, reader effects.Incarnation) (effects
 	return grant, from
 }
 
-// readerStopped freezes a real process while it reads. The owner has its pages back at once, and stores into them.
-// The resumed reader must not deliver any of these bytes.
+// readerStopped freezes a real process in the middle of reads. The owner has the pages back at once, and stores new
+// bytes. The resumed reader must not deliver any of these bytes (M3).
 func readerStopped(t *testing.T, open plane.Opener) {
 	b := Open(t, open, 2, pages, pageBytes)
 	p := startPeer(t, "reader")

@@ -15,7 +15,7 @@ import (
 )
 
 // scenarios plays the situations of a data plane that package contract lists. A scenario that may end in several ways
-// is played several times; the plane decides how it ends.
+// is played several times; the plane decides how the scenario ends.
 func scenarios(t *testing.T, open plane.Opener) {
 	for _, s := range slices.Concat(contract.Pushes(), contract.Pulls(), contract.Overlaps()) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func scenarios(t *testing.T, open plane.Opener) {
 	}
 }
 
-// A stage is two nodes whose planes and pools post to one queue.
+// A stage is two nodes with planes and pools that post to the same queue.
 type stage struct {
 	t     *testing.T
 	nodes [2]stageNode
@@ -63,7 +63,7 @@ type postedEvent struct {
 	ev effects.Event
 }
 
-// A stageSink is the sink of one node's plane and pool.
+// A stageSink is the sink of a node's plane and pool.
 type stageSink struct {
 	stage *stage
 	at    contract.End
@@ -168,7 +168,7 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 }
 
 // Kill implements contract.Stage by closing the plane, which a peer cannot distinguish from the death of the process.
-// The processes of [Main] are for tests in which one really dies.
+// The processes of [Main] are for tests in which a process really dies.
 func (s *stage) Kill(at contract.End) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

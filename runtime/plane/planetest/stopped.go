@@ -11,12 +11,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// targetStopped freezes a real process in the middle of a push into it, cancels the push, and stores other bytes as
-// soon as it is settled. When the target is resumed it continues where it was, and may land what was pushed or
-// nothing.
+// targetStopped freezes a real process in the middle of a push into that process, cancels the push, and stores new
+// bytes as soon as the push is settled. The resumed target continues the push, and may land only bytes that were
+// pushed (M3).
 //
-// A small push right behind the large one makes the target freeze itself when it lands. On shm the pages of both are
-// copied in turn, so most of the large push is still to come then. On a plane with streams most of it has been sent.
+// A small push right behind the large push makes the target freeze itself when the small push lands. On shm the pages
+// of both pushes are copied in turn, so most of the large push is still to come then. On a plane with streams most of
+// the large push has been sent.
 func targetStopped(t *testing.T, open plane.Opener) {
 	a := Open(t, open, 1, pages, pageBytes)
 	p := startPeer(t, "stopped")
@@ -58,14 +59,14 @@ func targetStopped(t *testing.T, open plane.Opener) {
 	}
 }
 
-// stopsItself is the target in its own process.
+// stopsItself is the target in a separate process.
 func stopsItself(t testing.TB, n *Node, initiator effects.Incarnation, out *json.Encoder) error {
 	var large, small line
 	large.Grant, large.Pages = n.Grant(initiator, 0, pages-1, pageBytes)
 	small.Grant, small.Pages = n.Grant(initiator, pages-1, 1, pageBytes)
 	n.OnLanded(func(l *effects.Landed) (effects.Code, bool) {
 		if l.Grant == small.Grant {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // It cannot fail for one's own process.
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // Cannot fail for the own process.
 		}
 		return effects.OK, false
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Turnstile is called in the middle of each access of a plane to a page of one node. While it holds, accesses stop
-// there, and the test lets them pass one at a time.
+// A Turnstile is called in the middle of each access of a plane to a page of a node. While a turnstile is holding,
+// accesses stop there, and the test lets one access pass at a time.
 type Turnstile struct {
 	pool *plane.Pool
 
@@ -25,8 +25,7 @@ type Turnstile struct {
 	passed   map[place]bool
 }
 
-// A place identifies a page and one of several ways to access it, because one access to a page may take several
-// calls.
+// A place identifies a page and a way to access the page, because an access may take several calls.
 type place struct {
 	way  int
 	page uintptr
@@ -41,7 +40,7 @@ func newTurnstile() *Turnstile {
 	return &Turnstile{moved: make(chan struct{}), passed: map[place]bool{}}
 }
 
-// Enter is called in the middle of an access to some bytes of a page of the node, by one of several ways.
+// Enter is called in the middle of an access, in the given way, to some bytes of a page of the node.
 func (g *Turnstile) Enter(way int, b []byte) {
 	g.mu.Lock()
 	if !g.holds || len(b) == 0 {
@@ -72,7 +71,7 @@ func (g *Turnstile) Mover(move plane.Mover) plane.Mover {
 	}
 }
 
-// leave lets the oldest access pass, and returns how many had been stopped by then.
+// leave lets the oldest access pass, and returns the number of accesses that had been stopped by then.
 func (g *Turnstile) leave() (arrived int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +115,7 @@ func (g *Turnstile) free() {
 	g.standing = nil
 }
 
-// A heldStage is a stage whose nodes' accesses go through turnstiles.
+// A heldStage is a stage with a turnstile for the accesses of each node.
 type heldStage struct {
 	*stage
 	gates [2]*Turnstile
@@ -126,10 +125,10 @@ type heldStage struct {
 // reads nothing.
 const heldPages, heldPageBytes = 16, 512 << 10
 
-// RunHolders plays the scenarios of package contract in which two threads are accessing pages while something ends,
-// or one batch occupies all threads. Open returns the opener of a plane with two threads, or two for each link, whose
-// accesses to pages go through a turnstile. Sends says that owners send the pages that are read; shared says that
-// links share the threads.
+// RunHolders plays the scenarios of package contract in which two threads are accessing pages while something ends, or
+// a batch occupies all threads. Open returns the opener of a plane with two threads, or two for each link, that access
+// pages through a turnstile. Sends says that owners send the pages that are read; shared says that links share the
+// threads.
 func RunHolders(t *testing.T, open func(*Turnstile) plane.Opener, sends, shared bool) {
 	for _, s := range append(contract.Holders(sends), contract.AllBusy(shared)...) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -174,8 +173,8 @@ func (s *heldStage) Passes(at contract.End) {
 // Leaves implements contract.HoldStage.
 func (s *heldStage) Leaves(at contract.End) { s.gates[at].leave() }
 
-// Rests implements contract.HoldStage. It waits for something that must not happen, so there is no event to wait for:
-// a defect that takes longer to show is found in another run.
+// Rests implements contract.HoldStage. The call waits for something that must not happen, so there is no event to wait
+// for: a defect that takes longer to show is found in a later run.
 func (s *heldStage) Rests() {
 	for range 3_000 {
 		runtime.Gosched()

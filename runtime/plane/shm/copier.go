@@ -10,7 +10,7 @@ import (
 // A batch is a set of pages to copy out of a peer's memory into ours: a push of that peer, or a read of ours.
 type batch interface {
 	Pairs() []effects.Pair
-	// copyPage copies the page of pair i. It returns false if no further page of the batch is wanted.
+	// copyPage copies the page of pair i, and returns false if no further page of the batch is wanted.
 	copyPage(i int) (wanted bool)
 }
 
@@ -20,8 +20,8 @@ type job struct {
 	next int
 }
 
-// copiers are the copy threads. They take one page of each batch in turn, so that a large batch delays another one no
-// longer than it must.
+// copiers are the copy threads. Each thread takes a page of each batch in turn, so that a large batch delays a small
+// batch as little as possible.
 type copiers struct {
 	wg    sync.WaitGroup
 	mu    sync.Mutex
@@ -52,7 +52,7 @@ func (c *copiers) add(b batch) {
 	}
 }
 
-// takePage waits for the next page to copy. It reports false when the copiers are closed.
+// takePage waits for the next page to copy, and returns false when the copiers are closed.
 func (c *copiers) takePage() (b batch, pair int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,9 +26,9 @@ const (
 	minSocketAge = time.Minute
 )
 
-// listen opens the socket that peers on this host connect to. By default its name is abstract: there is no file, so
-// that nothing of it outlives the process, however the process ends. Only if the configuration names a folder does
-// the socket get a file, in a private folder of its own. Such folders of processes that were killed are removed.
+// listen opens the socket that peers on this host connect to. By default the name is abstract: there is no file, so
+// that nothing outlives the process, however the process ends. Only if the configuration names a folder does the
+// socket get a file, in a private folder. The private folders of processes that were killed are removed.
 func listen(ctx context.Context, dir string) (listener net.Listener, folder string, err error) {
 	var config net.ListenConfig
 	if dir == "" {
@@ -51,8 +51,9 @@ func listen(ctx context.Context, dir string) (listener net.Listener, folder stri
 	return listener, folder, nil
 }
 
-// removeStale removes the folders in dir whose socket is older than before and has no listener any more. It removes
-// only what listen made: a private folder of this user that contains one socket of this user and nothing else.
+// removeStale removes the folders in dir with a socket that is older than before and has no listener any more. Only
+// folders like those that this package makes are removed: a private folder of this user that contains a socket of this
+// user and nothing else.
 func removeStale(dir string, before time.Time) {
 	paths, _ := filepath.Glob(filepath.Join(dir, folderPrefix+"*", socketName)) // The pattern is well formed.
 	for _, path := range paths {
@@ -77,7 +78,7 @@ func removeStale(dir string, before time.Time) {
 	}
 }
 
-// ownFile describes the file at a path, without following a link. It reports false for files of other users.
+// ownFile describes the file at a path, without following a link. The result is false for a file of another user.
 func ownFile(path string) (mode os.FileMode, changed time.Time, ok bool) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -87,8 +88,8 @@ func ownFile(path string) (mode os.FileMode, changed time.Time, ok bool) {
 	return info.Mode(), info.ModTime(), ok && int(s.Uid) == os.Geteuid()
 }
 
-// checkAddress returns an error unless name is one that listen makes. A peer's address must not make us connect to
-// other services of this host.
+// checkAddress returns an error unless name has the form of a name that this package makes. A peer's address must not
+// make us connect to other services of this host.
 func checkAddress(name, dir string) error {
 	if strings.HasPrefix(name, abstractPrefix) {
 		return nil

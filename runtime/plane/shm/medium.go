@@ -56,7 +56,7 @@ func (m *medium) SendHello(conn net.Conn, hello []byte, pool *plane.Pool) error 
 	return send(conn, hello, pool, m.permits.File())
 }
 
-// SendWelcome does the same with our pool's memory and its read permits.
+// SendWelcome passes our pool's memory and the read permits beside the first byte of the welcome.
 func (m *medium) SendWelcome(conn net.Conn, welcome []byte, pool *plane.Pool) error {
 	return send(conn, welcome, pool, pool.ReadsFile())
 }
@@ -75,7 +75,7 @@ func send(conn net.Conn, frame []byte, pool *plane.Pool, permits *os.File) error
 	return err
 }
 
-// ReadFirstFrame reads a hello or a welcome. File descriptors arrive with the first bytes, so it reads these as a
+// ReadFirstFrame reads a hello or a welcome. File descriptors arrive with the first bytes, so these are read as a
 // message.
 func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, came []*os.File, err error) {
 	c, ok := conn.(*net.UnixConn)
@@ -86,7 +86,8 @@ func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, cam
 		return 0, nil, nil, err
 	}
 	data := make([]byte, link.SmallFrame)
-	// The buffer fits this many descriptors and has no padding: the kernel closes any that a peer sends beyond them.
+	// The buffer fits this many descriptors and has no padding: the kernel closes every further descriptor that a peer
+	// sends.
 	control := make([]byte, unix.CmsgLen(4*filesPerFrame))
 	n, nc, _, _, err := c.ReadMsgUnix(data, control)
 	if err != nil {
@@ -151,7 +152,7 @@ func (m *medium) ServeStream(*link.Incoming, net.Conn) error {
 // Close stops the copy threads, unmaps our permits and removes the socket's folder, if it has one.
 func (m *medium) Close() {
 	m.copiers.close()
-	_ = m.permits.Close() // They are mapped and are unmapped once, so this cannot fail.
+	_ = m.permits.Close() // The permits are mapped and are unmapped once, so this cannot fail.
 	if m.folder != "" {
 		_ = os.Remove(m.folder) // The socket is gone. Remove fails if the folder contains anything else, which is intended.
 	}

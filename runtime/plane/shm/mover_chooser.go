@@ -17,25 +17,26 @@ const (
 )
 
 const (
-	// The first compareFirst large batches go each way in turn. Of the later ones, one in timeEach is timed, because
-	// reading the clock takes up to a tenth of a page's time, and one in compareEach goes the way that seemed slower.
+	// The first compareFirst large batches go each way in turn. Of the later batches, each timeEach-th is timed,
+	// because reading the clock takes up to a tenth of a page's time, and each compareEach-th goes the way that seemed
+	// slower.
 	compareFirst = 8
 	timeEach     = 8
 	compareEach  = 64
-	// fasterBy is the part of its time by which copying around the caches must be faster to be chosen, because its
-	// bytes are not in the cache of an engine that reads them next.
+	// fasterBy is the share of time that copying around the caches must save to be chosen, because the copied bytes
+	// are then not in the cache of an engine that reads the pages next.
 	fasterBy = 0.05
-	// smoothing is the weight of one page in an average. A page counts with at most outlier times the average,
-	// because a thread that lost its core for a while says nothing about copying.
+	// smoothing is the weight of a page in an average. A page counts with at most outlier times the average, because a
+	// thread that lost its core for a while says nothing about copying.
 	smoothing = 1.0 / 32
 	outlier   = 4
 )
 
 // A moverChooser chooses between the ways to copy pages. Which way is faster differs between processors by a third in
-// either direction, so the chooser learns it from the batches that are copied.
+// either direction, so the chooser measures the batches that are copied.
 type moverChooser struct {
 	movers [ways]plane.Mover
-	// largeBytes is the size of the smallest batch whose copy caches do not help.
+	// largeBytes is the size of the smallest batch for which caches do not help the copy.
 	largeBytes uint64
 	batches    atomic.Uint64
 	perByte    [ways]average // nanoseconds per byte
@@ -76,7 +77,7 @@ func (m *moverChooser) choose() (way int, timed bool) {
 	return way, n%timeEach == 0
 }
 
-// An average is an exponential moving average. If several threads add to it at once, some values may be lost.
+// An average is an exponential moving average. If several threads add values at once, some values may be lost.
 type average struct{ bits atomic.Uint64 }
 
 func (a *average) value() float64 { return math.Float64frombits(a.bits.Load()) }

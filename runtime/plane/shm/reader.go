@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A reader performs the reads of an outgoing link. The peer's process takes no part in them.
+// A reader performs the reads of an outgoing link. The peer's process takes no part.
 type reader struct {
 	out     *link.Outgoing
 	mapping *plane.Mapping
@@ -38,7 +38,7 @@ func (m *medium) NewSender(_ context.Context, out *link.Outgoing, _ string, came
 	return &reader{out: out, mapping: mapping, permits: permits, copiers: m.copiers, chooser: m.chooser}, nil
 }
 
-// Send does nothing: the target copies the pages of a push by itself, given the push's frame and permit.
+// Send does nothing: the target copies the pages of a push, given the push's frame and permit.
 func (r *reader) Send(*link.Transfer) {}
 
 // StartRead implements link.Sender.

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A receiver stores the pushes of one peer.
+// A receiver stores the pushes of a peer.
 type receiver struct {
 	in      *link.Incoming
 	mapping *plane.Mapping

@@ -1,21 +1,21 @@
 // Package shm is the fenced data plane between processes on one host.
 //
-// Each end passes its pool to the other once, as sealed memfds over a unix socket, and the other end maps it
+// Each end passes its pool to the peer once, as sealed memfds over a unix socket, and the peer maps the pool
 // read-only. A push is a request: copy threads of the target copy page by page out of the initiator's pool into the
-// target's own. A read needs no request: copy threads of the reader copy out of the owner's pool, even while the
-// owner's process is frozen. Either way a transfer costs one copy of its bytes.
+// target's pool. A read needs no request: copy threads of the reader copy out of the owner's pool, even while the
+// owner's process is frozen. Either way the bytes of a transfer are copied once.
 //
-// Before and after the copy of each page, the copying process compares the page's generation and a permit: that of
-// the transfer for a push, that of the read lease for a read. So the copy of a page that its owner has taken back, be
-// it only from this transfer or this lease, never passes for the page that was requested (M3). Therefore a push is
-// settled as soon as it has ended, and a read lease is Revoked at once, whatever the peer does.
+// Before and after the copy of each page, the copying process compares the page's generation and a permit: the permit
+// of the transfer for a push, the permit of the read lease for a read. So the copy of a page that its owner has taken
+// back, even if only from this transfer or this lease, never passes for the page that was requested (M3). Therefore a
+// push is settled as soon as the push has ended, and a read lease is Revoked at once, whatever the peer does.
 //
-// Both ends must run as the same user, or one of them as root. Other peers use another plane.
+// Both ends must run as the same user, or either end as root. All other peers use another plane.
 //
-// A mapping does not show that its owner has died: copies from it simply go on. Therefore transfers are completed by
-// messages, and the end of the socket ends all transfers of both sides.
+// A mapping does not show that the owner has died: copies simply go on. Therefore transfers are completed by messages,
+// and the end of the socket ends all transfers of both sides.
 //
-// Use it by passing [Open] or Config.Open to runtime.WithPlane:
+// To use the plane, pass [Open] or Config.Open to runtime.WithPlane:
 //
 //	runtime.WithPlane(shm.Config{Copiers: 1}.Open)
 package shm
@@ -36,26 +36,26 @@ import (
 const Name = "shm"
 
 const (
-	// defaultCopiers threads gave 1.2 to 1.8 times the throughput of one; docs/benchmarks.md has the measurement.
+	// defaultCopiers threads gave 1.2 to 1.8 times the throughput of a single thread; docs/benchmarks.md has the
+	// measurement.
 	defaultCopiers = 2
-	// defaultNonTemporal is near the size at which copying around the caches becomes faster for bytes that the caches
-	// hold (BenchmarkHot of package nontemporal: between 4 and 16 MiB). After a smaller copy the next reader of the
-	// pages may still find them in a cache.
+	// defaultNonTemporal is near the size in bytes at which copying around the caches becomes faster for bytes that
+	// the caches hold (BenchmarkHot of package nontemporal: between 4 and 16 MiB). After a smaller copy the next
+	// reader of the pages may still find them in a cache.
 	defaultNonTemporal = 4 << 20
 )
 
 // Config configures the plane. The zero value is usable.
 type Config struct {
-	// Dir is the folder in which a private folder for the socket is made; it must be the same at both ends. If Dir is
-	// empty, the socket has an abstract name, which all processes of one network namespace can reach. Containers with
-	// network namespaces of their own need a folder that they share. The path of a unix socket has at most 107 bytes
-	// in all.
+	// Dir is the folder in which a private folder for the socket is made, the same at both ends. If Dir is empty, the
+	// socket has an abstract name, which all processes of a network namespace can reach. Containers with separate
+	// network namespaces need a shared folder. The path of a unix socket has at most 107 bytes in all.
 	Dir string
-	// Copiers is the number of copy threads. Zero means two, or one on a host with one core. One thread does not use
-	// the whole memory bandwidth that is available, and more than two would take cores from the engine.
+	// Copiers is the number of copy threads. Zero means two, or 1 on a host with a single core. A single thread does
+	// not use the whole memory bandwidth that is available, and more than two would take cores from the engine.
 	Copiers int
-	// NonTemporalBytes is the size of the smallest batch whose pages may be copied around the caches, which happens
-	// if it has proved to be faster. Zero means 4 MiB.
+	// NonTemporalBytes is the size of the smallest batch that may be copied around the caches. Larger batches are
+	// copied in this way if that has proved to be faster. Zero means 4 MiB.
 	NonTemporalBytes uint64
 }
 

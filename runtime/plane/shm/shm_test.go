@@ -27,9 +27,9 @@ func TestContractInsideCaches(t *testing.T) {
 	planetest.Run(t, shm.Config{NonTemporalBytes: 1 << 62}.Open)
 }
 
-// A source page that its owner has taken back meanwhile is never delivered as what was pushed. One copy thread takes
-// the pages in order; several may meet the stale page first, which ends the transfer for those that are still being
-// copied.
+// A source page that its owner has taken back meanwhile is never delivered as the pushed content (M3). One copy thread
+// takes the pages in order; several may meet the stale page first, which ends the transfer for those that are still
+// being copied.
 func TestReusedSourcePageIsStale(t *testing.T) {
 	const size = 5000
 	a, b := planetest.Open(t, shm.Open, 1, 4, size), planetest.Open(t, shm.Config{Copiers: 1}.Open, 2, 4, size)

@@ -29,7 +29,8 @@ func (r *relay) lie(t *testing.T, n int, b []byte) {
 }
 
 // A target that sends OK while a thread of ours is in the middle of a page does not make us give that page back: the
-// engine gets it back when the thread has left, and what is sent until then is what was pushed.
+// engine gets the page back when the thread has left, and the bytes that are sent until then are the pushed content
+// (M8).
 func TestNoPeerSaysThatAPushIsSettled(t *testing.T) {
 	const size = 16 << 20 // more than all socket buffers on the way hold
 	open := tcp.Config{Streams: 1}.Open

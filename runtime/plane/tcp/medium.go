@@ -73,8 +73,8 @@ func (m *medium) NewSender(ctx context.Context, out *link.Outgoing, address stri
 	return s, nil
 }
 
-// A stream that ends before it has joined its link is opened again. While many strangers connect, the target's door
-// may have closed it to make room, because the door learns only from the join that the peer is known.
+// A stream that ends before joining its link is opened again. While many strangers connect, the target's door may have
+// closed the stream to make room, because the door learns only from the join that the peer is known.
 const (
 	joinTries    = 8
 	minJoinPause = time.Millisecond
@@ -143,7 +143,7 @@ func (m *medium) NewReceiver(in *link.Incoming, _ []*os.File) (link.Receiver, er
 	return &receiver{in: in, reads: newQueue[*link.ServedRead](), conns: map[net.Conn]struct{}{}}, nil
 }
 
-// ServeStream serves one stream.
+// ServeStream serves a stream.
 func (m *medium) ServeStream(in *link.Incoming, conn net.Conn) error {
 	r := in.Receiver().(*receiver)
 	if err := r.add(conn); err != nil {

@@ -27,15 +27,15 @@ type job[B batch] struct {
 	left  uint64 // bytes of the pages from next on
 }
 
-// A pageRun is a range of consecutive pages of one batch, to be written with one call.
+// A pageRun is a range of consecutive pages of a batch, to be written with a single call.
 type pageRun struct{ first, pages int }
 
 const (
 	// maxRunBytes is the size of a run of several pages at most. A cancel waits for the run that is being written.
 	maxRunBytes = 512 << 10
-	// minRunBytes is the size below which a run is not split further for other streams.
+	// minRunBytes is the size below which a run is not split further among streams.
 	minRunBytes = 64 << 10
-	// maxRunPages is the number of pages of a run that fit into one system call together with their headers.
+	// maxRunPages is the number of pages of a run that fit into a single system call together with the headers.
 	maxRunPages = 256
 )
 
@@ -62,8 +62,8 @@ func (q *queue[B]) add(b B) {
 	}
 }
 
-// take waits for the next run of the oldest batch. It reports false when the queue is closed. A run has at most half
-// of the bytes that are left, so that several streams share a batch, but at least one page.
+// take waits for the next run of the oldest batch, and returns false when the queue is closed. A run has at least one
+// page, and at most half of the bytes that are left, so that several streams share a batch.
 func (q *queue[B]) take() (b B, r pageRun, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +96,7 @@ func (j *job[B]) nextRun() pageRun {
 	return r
 }
 
-// remove removes a batch of which no page is wanted any more, if it is in the queue.
+// removeBatch removes a batch of which no page is wanted any more, if the batch is in the queue.
 func (q *queue[B]) remove(b B) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

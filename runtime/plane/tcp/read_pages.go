@@ -25,8 +25,8 @@ func (s *sender) receivePages(st *stream) error {
 	}
 }
 
-// store stores one page, or discards it if the page is no longer wanted. A page that the peer sends after its lease
-// ended is stored, too, but never delivered: the peer's done message then says that the read failed.
+// store stores a page, or discards the page if the read is no longer wanted. A page that the peer sends after the
+// lease ended is stored, too, but never delivered: the peer's done message then says that the read failed.
 func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) error {
 	if read == nil {
 		return st.discard(length)

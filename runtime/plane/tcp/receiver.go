@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A receiver owns the streams of one incoming link. It stores the pages of the peer's pushes that arrive on them, and
-// writes the pages of the peer's reads to them.
+// A receiver owns the streams of an incoming link. The pages of the peer's pushes arrive on the streams, and the pages
+// of the peer's reads are written to the streams.
 type receiver struct {
 	in    *link.Incoming
 	reads *queue[*link.ServedRead]
@@ -51,7 +51,7 @@ func (r *receiver) remove(conn net.Conn) {
 	delete(r.conns, conn)
 }
 
-// Close ends the streams and waits until none of them stores any more.
+// Close ends the streams and waits until no stream stores any more.
 func (r *receiver) Close() {
 	r.reads.close()
 	r.mu.Lock()
@@ -63,7 +63,7 @@ func (r *receiver) Close() {
 	r.in.WaitIdle()
 }
 
-// serve moves pages over a stream until it ends.
+// serve moves pages over a stream until the stream ends.
 func (r *receiver) serve(st *stream) error {
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -71,7 +71,7 @@ func (r *receiver) serve(st *stream) error {
 		r.serveReads(st)
 	})
 	defer writer.Wait()
-	// When a stream ends, its link must end, because pages may be missing. That also ends the writer's work.
+	// When a stream ends, the link must end, because pages may be missing. That also ends the writer's work.
 	defer r.in.Fail()
 	var push *link.Push // the push of the newest page; nil if that push has ended
 	for {
@@ -91,7 +91,7 @@ func (r *receiver) serve(st *stream) error {
 	}
 }
 
-// store stores one page, or discards it if the page is no longer wanted.
+// store stores a page, or discards the page if the push is no longer wanted.
 func (r *receiver) store(st *stream, push *link.Push, pair uint32, length int) error {
 	if push == nil {
 		return st.discard(length)

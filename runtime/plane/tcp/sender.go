@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A sender owns the streams of an outgoing link. It writes the pages of our pushes to them, and receives the pages of
-// our reads from them.
+// A sender owns the streams of an outgoing link. The pages of our pushes are written to the streams, and the pages of
+// our reads arrive on the streams.
 type sender struct {
 	out    *link.Outgoing
 	pushes *queue[*link.Transfer]
@@ -28,7 +28,7 @@ func (s *sender) Send(t *link.Transfer) { s.pushes.add(t) }
 // StartRead implements link.Sender. The streams look the read up when its pages arrive.
 func (s *sender) StartRead(*link.Read) (ask bool) { return true }
 
-// serve takes over a stream. A page that is not moved completely makes the stream unusable, and ends the link.
+// serve takes over a stream. A page that is moved only in part makes the stream unusable, and ends the link.
 func (s *sender) serve(st *stream) {
 	s.conns = append(s.conns, st.conn)
 	s.wg.Go(func() {
@@ -42,8 +42,8 @@ func (s *sender) serve(st *stream) {
 	})
 	s.wg.Go(func() {
 		defer s.out.Fail()
-		_ = s.receivePages(st) // How the link ended is told by its first connection.
-	}) // The link's first connection reports how the link ended.
+		_ = s.receivePages(st) // The link's first connection reports how the link ended.
+	})
 }
 
 func (s *sender) write(st *stream, t *link.Transfer, r pageRun) bool {
@@ -58,8 +58,8 @@ func (s *sender) write(st *stream, t *link.Transfer, r pageRun) bool {
 	return true
 }
 
-// send writes all pages of a run. If it fails, the stream is unusable. The peer must take the run within
-// Bounds.Stall, as it would have to take one page of that size.
+// sendRun writes all pages of a run. If a write fails, the stream is unusable. The peer must take the run within
+// Bounds.Stall, like a page of that size.
 func (s *sender) send(st *stream, t *link.Transfer, r pageRun) bool {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
 		return false

@@ -26,9 +26,9 @@ func (r *receiver) serveReads(st *stream) {
 	}
 }
 
-// send writes the pages of a run, and returns how many it wrote completely. If their lease is revoked meanwhile, it
-// fills the rest of the current page with zeros, because the peer was told the page's length and must find the next
-// header behind it.
+// sendRun writes the pages of a run, and returns the number of completely written pages. If the lease is revoked
+// meanwhile, the rest of the current page is filled with zeros, because the peer was told the page's length and must
+// find the next header behind the page.
 func (r *receiver) send(st *stream, s *link.ServedRead, of pageRun) (whole int, code effects.Code) {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(r.in.Bounds().Stall)); err != nil {
 		return 0, effects.PeerLost
@@ -54,10 +54,10 @@ func (r *receiver) send(st *stream, s *link.ServedRead, of pageRun) (whole int, 
 	return whole, effects.Withdrawn
 }
 
-// send writes pages, each behind its header. It returns how many it wrote completely, and how many bytes of the next
-// one. It returns early and without an error if hold returns nil, which means that the pages must not be read any
-// more. Like store, it holds pages only for one write that does not block, so that a peer that takes no bytes cannot
-// keep a page from its owner.
+// sendRun writes pages, each behind its header. The results are the number of completely written pages, and the number
+// of written bytes of the next page. If hold returns nil, which means that the pages must not be read any more,
+// sendRun returns early and without an error. Like storePage, it holds pages only for a single write that does not
+// block, so that a peer that takes no bytes cannot keep a page from the owner (M3).
 func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func()) (whole, n int, err error) {
 	var sendErr error
 	err = s.raw.Write(func(fd uintptr) bool {
@@ -92,14 +92,14 @@ func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func
 }
 
 // holdParts collects the parts that are written next: beginning n bytes behind the start of the first page's header,
-// with at most maxHoldBytes of pages. It returns the number of pages that it holds, which is zero if the first one
-// must not be read any more.
+// with at most maxHoldBytes of pages. The result is the number of held pages, which is zero if the first page must not
+// be read any more.
 func (s *stream) holdParts(pairs []effects.Pair, from, n int, hold func(i int) []byte) (held int) {
 	s.parts = s.parts[:0]
 	for bytes := 0; from < len(pairs) && bytes < maxHoldBytes; from, n = from+1, 0 {
 		page := hold(from)
 		if page == nil {
-			break // What is held already is written, because the lease stood when it was taken.
+			break // Pages that are held already are written, because the lease stood when the hold began.
 		}
 		held++
 		head, at := s.heads[from*headBytes:][:headBytes], max(n-headBytes, 0)

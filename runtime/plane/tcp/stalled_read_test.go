@@ -15,8 +15,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A reader that takes no bytes in the middle of a page can keep neither the page from its owner nor other readers
-// from their pages. When it goes on, its read fails, and its next read works.
+// A reader that takes no bytes in the middle of a page can keep neither the page from its owner nor other readers from
+// their pages. When the reader continues, that read fails, and the next read works.
 func TestRevokeDoesNotWaitForAStalledReader(t *testing.T) {
 	const size = 16 << 20 // more than all socket buffers on the way hold
 	open := tcp.Config{Streams: 1}.Open
@@ -69,7 +69,7 @@ func TestCancelOfAStalledRead(t *testing.T) {
 	}
 	mine := bytes.Repeat([]byte{0xee}, size)
 	copy(a.Pool.Bytes(pull.Into[0]), mine)
-	for range 100 { // Cancelled reads do not pile up at the owner, and nothing is left of them when the stream goes on.
+	for range 100 { // Cancelled reads do not pile up at the owner: none is left when the stream continues.
 		corr := a.Read(pull)
 		a.Plane.Cancel(corr)
 		if done := a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {

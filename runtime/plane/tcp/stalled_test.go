@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A peer that stops in the middle of a page cannot keep the page from its owner. When it goes on, the rest of the
-// page is discarded.
+// A peer that stops in the middle of a page cannot keep the page from its owner (M3). When the peer continues, the
+// rest of the page is discarded.
 func TestRevokeDoesNotWaitForAStalledPeer(t *testing.T) {
 	const size = 1 << 20
 	open := tcp.Config{Streams: 1}.Open

@@ -94,8 +94,8 @@ func TestHelloHasADeadline(t *testing.T) {
 	}
 }
 
-// A stream that has to give way before it has joined its link is opened again, and the link is up when all streams
-// have joined: no flood of strangers can prevent that.
+// A stream that is evicted before joining its link is opened again, and the link is up when all streams have joined:
+// no flood of strangers can prevent that.
 func TestEvictedStreamsAreOpenedAgain(t *testing.T) {
 	const size = 4096
 	a := planetest.Open(t, tcp.Config{Streams: 4}.Open, 1, 2, size)

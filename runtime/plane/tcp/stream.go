@@ -12,12 +12,12 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A stream is one connection on which pages travel in both directions.
+// A stream is a connection on which pages travel in both directions.
 type stream struct {
 	conn net.Conn
 	raw  syscall.RawConn
 	socketCalls
-	// The header of the page that is read next, of which some bytes may have arrived with the page before it.
+	// The header of the page that is read next, of which some bytes may have arrived with the previous page.
 	head      [headBytes]byte
 	headRead  int
 	discarded []byte // receives discarded bytes
@@ -26,7 +26,7 @@ type stream struct {
 	heads   []byte
 	buffers net.Buffers
 	parts   [][]byte
-	// The targets of the next read: a part of a page, and the header of the page after it.
+	// The targets of the next read: a part of a page, and the header of the next page.
 	into [2][]byte
 }
 
@@ -54,7 +54,7 @@ func newStream(conn net.Conn, buffer int, by socketCalls) (*stream, error) {
 	return &stream{conn: conn, raw: raw, socketCalls: by}, err
 }
 
-// setHead fills in the header of the at-th page of a run, and returns it.
+// setHead fills in and returns the header of the at-th page of a run.
 func (s *stream) setHead(at int, number uint64, pair, length uint32) []byte {
 	if s.heads == nil {
 		s.heads = make([]byte, maxRunPages*headBytes)
@@ -64,7 +64,7 @@ func (s *stream) setHead(at int, number uint64, pair, length uint32) []byte {
 	return head
 }
 
-// next reads the header of the next page, whose length must be at most limit.
+// next reads the header of the next page. The length of the page must be at most limit.
 func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err error) {
 	if _, err := io.ReadFull(s.conn, s.head[s.headRead:]); err != nil {
 		return 0, 0, 0, err
@@ -77,11 +77,12 @@ func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err
 	return number, pair, int(n), nil
 }
 
-// store reads length bytes into a page, together with the bytes of the next page's header that have arrived. It
-// returns early and without an error if hold returns nil, which means that the page must not be stored into any more.
+// store reads length bytes into a page, together with the bytes of the next page's header that have arrived. If hold
+// returns nil, which means that the page must not be stored into any more, the call returns early and without an
+// error.
 //
-// The runtime's poller calls the function whenever bytes may have arrived. The page is held only for one read that
-// does not block, so that it can be revoked without the peer's help.
+// The runtime's poller calls the function whenever bytes may have arrived. The page is held only for a single read
+// that does not block, so that the page can be revoked without the peer's help (M3).
 func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, err error) {
 	var over bool
 	var readErr error

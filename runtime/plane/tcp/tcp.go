@@ -1,19 +1,19 @@
 // Package tcp is the fenced data plane between hosts.
 //
-// A link has one connection for requests and a few streams (further connections) for pages, which carry pages in both
-// directions. Each page travels behind a header that says which transfer and pair it belongs to.
+// A link has a connection for requests and a few streams (further connections) for pages, which carry pages in both
+// directions. Each page travels behind a header that names the transfer and the pair.
 //
-// In a push the initiator writes up to 512 KiB of pages with one call, and the target reads from the socket straight
-// into the granted page, in holds of at most 256 KiB. The target waits for bytes outside of every hold, so that a
-// peer that stalls in the middle of a page cannot delay the revocation of that page (M3). Once the grant is revoked,
-// the target reads the rest of the page and discards it.
+// In a push the initiator writes up to 512 KiB of pages with a single call, and the target reads from the socket
+// straight into the granted page, in holds of at most 256 KiB. The target waits for bytes outside of every hold, so
+// that a peer that stalls in the middle of a page cannot delay the revocation of that page (M3). Once the grant is
+// revoked, the target reads the rest of the page and discards it.
 //
-// A read works the other way round. The owner writes its pages from holds of at most 256 KiB and waits for buffer
-// space outside of every hold, so that a reader that takes no bytes cannot delay a revocation. Once the lease is
-// revoked, the owner sends zeros for the rest of the page, and the done message of the read is not OK. The reader
-// stores straight into its own pages.
+// A read works in the opposite direction. The owner writes its pages from holds of at most 256 KiB and waits for
+// buffer space outside of every hold, so that a reader that takes no bytes cannot delay a revocation (M3). Once the
+// lease is revoked, the owner sends zeros for the rest of the page, and the done message of the read is not OK. The
+// reader stores straight into its own pages.
 //
-// Use it by passing [Open] or Config.Open to runtime.WithPlane:
+// To use the plane, pass [Open] or Config.Open to runtime.WithPlane:
 //
 //	runtime.WithPlane(tcp.Config{Host: "10.0.0.7", Port: 7100}.Open)
 package tcp
@@ -36,12 +36,12 @@ import (
 const Name = "tcp"
 
 const (
-	// maxStreams is the number of streams that a peer may open for one link.
+	// maxStreams is the number of streams that a peer may open for a link.
 	maxStreams = 16
 	// defaultStreams is the number beyond which more streams gave no further throughput; docs/benchmarks.md has the
 	// measurement.
 	defaultStreams = 4
-	// maxHoldBytes is how much is read into a page, or written from it, within one hold.
+	// maxHoldBytes is the number of bytes that are read into a page, or written from a page, within a hold.
 	maxHoldBytes = 256 << 10
 )
 
@@ -49,7 +49,7 @@ const (
 type Config struct {
 	// Host is the address to listen on, which peers are told to dial; 127.0.0.1 if empty.
 	Host string
-	// Port is the port to listen on; the kernel chooses one if zero.
+	// Port is the port to listen on; if zero, the kernel chooses the port.
 	Port uint16
 	// Streams is the number of streams to each peer; if zero, the number of cores, but at most 4.
 	Streams int

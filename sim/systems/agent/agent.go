@@ -29,10 +29,11 @@ import (
 // Flow describes attached engines to package pd. They put, get, fetch, share and push layers like engines inside the
 // rank's process.
 var Flow = pd.Flow{
-	Word:     word,
-	Profiles: []expand.Profile{{Name: "agent", World: draws, Jobs: jobs}},
-	Start:    start, Fetch: fetch, Act: act, Scatter: scatter, Keeps: reflect.TypeFor[*all](),
-	Scopes: small, Harms: harms,
+	Word:      word,
+	Profiles:  []expand.Profile{{Name: "agent", World: draws, Jobs: jobs}},
+	Scopes:    small,
+	Start:     start,
+	Processes: &pd.Processes{Fetch: fetch, Act: act, Scatter: scatter, Keeps: reflect.TypeFor[*all](), Harms: harms},
 	Commands: []pd.Commands{
 		{Want: plan.WantReserve, Ended: ended}, {Want: plan.WantPut, Holds: true, Ended: ended, Returned: returned},
 		{Want: plan.WantGet, Ended: ended}, {Want: plan.WantContains, Ended: ended},
@@ -45,7 +46,6 @@ var Flow = pd.Flow{
 		{Want: layerwise.Finishes, Holds: true, Ended: ended, Returned: returned},
 	},
 	Oracles: []oracle.Oracle{rest},
-	States:  []reflect.Type{reflect.TypeFor[*struct{}]()},
 }
 
 // word is the word of the plan for attached engines. In a topology it allows engines in processes of their own. In a
@@ -166,13 +166,12 @@ func start(w *pd.Cluster, j *pd.Job) {
 }
 
 // fetch makes an engine of the receiver read the job.
-func fetch(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
+func fetch(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	t := task{job: j.Place, kind: getting}
 	if n.Delays && !j.Take {
 		t.kind = fetching
 	}
 	of(w).engine(n, j).take(&t)
-	return true
 }
 
 // The kinds of scheduled deliveries; the comment names the component that acts.

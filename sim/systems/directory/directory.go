@@ -54,7 +54,6 @@ const rests = 5 * time.Second
 // System is a directory with workers.
 var System = own.System{
 	Name:  systemName,
-	About: "no ranks: a directory, and workers that tell it what they have and ask who has what",
 	Nodes: nodes,
 	Draw:  draws,
 	Do: map[string]func(plan.Item) effects.CommandBody{

@@ -17,7 +17,6 @@ import (
 // Fleet is what Replicas is at the size of a real one: its workers come, go and crash all the time.
 var Fleet = own.System{
 	Name:     "fleet",
-	About:    "no ranks: 64 instances under churn, and three directories that share a log",
 	Nodes:    func(*plan.Plan) []own.Process { return sharers(fleet, 1000, ample) },
 	Draw:     drawFleet,
 	Do:       Replicas.Do,

@@ -24,7 +24,6 @@ var sharing = []string{directoryName, second, third}
 // Replicas is directories that share a log, and workers that tell one or two of them. What each tells, all know.
 var Replicas = own.System{
 	Name:  replicasName,
-	About: "no ranks: directories that share a log, and workers that tell some of them what they have",
 	Nodes: replicas,
 	Draw:  drawReplicas,
 	Do: map[string]func(plan.Item) effects.CommandBody{

@@ -6,7 +6,6 @@
 package layerwise
 
 import (
-	"reflect"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -25,8 +24,7 @@ var Flow = pd.Flow{
 	Word:     word,
 	Profiles: []expand.Profile{{Name: "layerwise", World: layered, Jobs: draws}},
 	Scopes:   small,
-	Layers:   layersOf,
-	Holds:    holds,
+	Layers:   &pd.Layers{PerChunk: layersOf, Together: holds},
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
 		c.Layers = uint32(layersOf(p))
@@ -69,9 +67,6 @@ var Flow = pd.Flow{
 		{Want: stops, Ended: ended}, {Want: finishes, Holds: true, Ended: ended, Returned: returned},
 	},
 	Oracles: []oracle.Oracle{atOnce, once, whole, lastly, notIdle},
-	States: []reflect.Type{
-		reflect.TypeFor[*sent](), reflect.TypeFor[*came](), reflect.TypeFor[*told](), reflect.TypeFor[*idle](),
-	},
 }
 
 // word: prefills push each layer as it is computed. Of a job: its engine does so.

@@ -1,6 +1,7 @@
-// Package own defines the description of a system that consists of machines other than ranks and ships with the
-// simulator. Package sim runs such a system in the same way as a system that a user defines, under a profile of the
-// system's name. The package only declares types, so no property is checked here.
+// Package own is the one place that says what a simulated system of machines is: a [System], its processes, what a
+// machine receives when it starts, and what a seed draws. Package sim gives names to these types for users and runs the
+// systems. Systems that ship with the simulator are values of this package too, with a profile of their own. The package
+// only declares types, so no property is checked here.
 //
 // Example: a System named "x" lists two Processes. For a seed, sim calls Nodes with the plan, calls Draw to fill the
 // plan with items, starts each node by calling its New, and turns each item of the plan into a command by means of Do.
@@ -15,37 +16,80 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A System describes a simulated world of machines. Its fields correspond to the fields of sim.System. Several runs may
-// call its functions concurrently, so the functions must not keep state.
+// A System describes what runs in a world: the machines, the commands that their engines give, and the promises that
+// they keep. Several runs may call the functions of a system at the same time, so the functions must keep no state.
+//
+// The machines receive everything that the world offers to an [effects.Machine]: connections, requests and replies,
+// clocks that drift, and all faults of processes and networks. They have no pages, so an effect that needs a data plane
+// breaks the contract. Each command must get its outcome, an [effects.Deliver], once faults have ended.
+//
+// A machine may also have a method Tables(visit func(name string, n, most int)). None of the tables that it visits may
+// ever hold more than most entries, and none may hold any entry once the run has come to rest. A method Remembers with
+// the same signature visits the tables that may keep entries at rest.
 type System struct {
-	Name     string
-	About    string // describes the profile in one line
-	Nodes    func(p *plan.Plan) []Process
-	Do       map[string]func(plan.Item) effects.CommandBody
-	Draw     func(d Draws, p *plan.Plan)
-	Oracles  []oracle.Oracle
-	Facts    []string
-	Legible  func(body []byte) bool
+	// Name appears in plans and identifies the system's draws. It consists of letters and digits.
+	Name string
+	// Nodes returns the processes of a plan, at least one. Equal plans must have equal processes.
+	Nodes func(p *plan.Plan) []Process
+	// Do creates the commands that engines give, by the name of the command in the items of plans.
+	Do map[string]func(plan.Item) effects.CommandBody
+	// Draw draws the items of a seed and may change the rest of the plan, which is already drawn. Nil: there are no
+	// items.
+	Draw func(d Draws, p *plan.Plan)
+	// Oracles judge each run.
+	Oracles []oracle.Oracle
+	// Facts holds the names of FactOther and the facts after it, for logs and stories.
+	Facts []string
+	// Legible reports whether bytes are a well-formed message of this system. A corrupted message is never well-formed,
+	// because it would otherwise be a lie of a peer and not damage. If Legible is nil, no message is ever corrupted.
+	Legible func(body []byte) bool
+	// Patience is the longest time that a command may take after all faults have ended; 0 means ten seconds.
 	Patience time.Duration
+	// DriftPPM is the largest rate by which a seed lets clocks run fast or slow, in parts per million; 0 means 200.
+	// Beside ranks, clocks stay within the bounds of the ranks' leases.
 	DriftPPM int
+	// Ranks is the profile with which the ranks of PD are drawn that run beside this system; empty means the profile
+	// that the run requests.
+	Ranks string
+	// Parts holds the systems that sim.Join combined. A system with parts has only these and a name.
+	Parts []System
 }
 
-// A Process describes one node. New creates a fresh machine for each incarnation of the node.
+// A Process is a node. Its machine is created anew for each incarnation.
 type Process struct {
-	Name   string
+	// Name is the name of the process. The name must not be n0, n1 and so on, which are the names of nodes in plans.
+	Name string
+	// Serves lists the channels on which the process listens. One of all processes may serve ChannelProxy; it then
+	// takes the place of PD's proxy.
 	Serves []effects.Channel
-	New    func(b Boot) (effects.Machine, error)
+	// New creates the machine of an incarnation.
+	New func(b Boot) (effects.Machine, error)
 }
 
-// Boot holds the information that a machine receives when it starts.
+// Boot is the information that a machine receives when an incarnation starts.
 type Boot struct {
-	Seed uint64 // seeds the machine's own random choices; differs for each incarnation
-	Plan *plan.Plan
+	Name string       // of the process
+	Life uint32       // the number of earlier incarnations of the process
+	Seed uint64       // for the machine's own random choices; different in each incarnation
+	Now  effects.Time // by the clock of the node
+	Plan *plan.Plan   // read-only
+	// Addr returns the address at which a node listens on a channel. The node is given by the name of its process, or as
+	// n0, n1 and so on. Addr panics if no node has that name, or if the process does not serve the channel. A panic in
+	// New ends the run with an error that describes the mistake.
 	Addr func(node string, ch effects.Channel) effects.Addr
 }
 
-// Draws gives a system the random choices of a seed; see sim.Draws.
+// Draws provides the random choices of a seed for one system. Each draw is identified by the system, a purpose and an
+// ordinal, and depends on nothing else. An additional draw, or an additional system in the plan, therefore leaves all
+// other draws unchanged.
 type Draws interface {
+	// Below returns a number below n, or 0 if n is 0.
 	Below(what string, nth, n uint64) uint64
+	// Span returns a duration between least and most, rounded so that a person can read it.
+	Span(what string, nth uint64, least, most time.Duration) time.Duration
+	// Items returns between least and most items. Each item happens at some instant before faults end, at one of the
+	// named nodes, or at any node of the system if no names are given. Each item has a span of 10 ms to 500 ms and a
+	// number below 100, which the caller may change. The items are sorted by time. Items panics if a name is not that of
+	// a node.
 	Items(do string, least, most int, nodes ...string) []plan.Item
 }

@@ -8,8 +8,6 @@
 package p2p
 
 import (
-	"reflect"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	ops "github.com/kvferry/kvferry/fsm/rank/flows/p2p"
@@ -36,7 +34,6 @@ var Flow = pd.Flow{
 		finds(p, c)
 	},
 	Scopes: small,
-	States: []reflect.Type{reflect.TypeFor[*waiting]()},
 	Boot:   boot,
 	Ports:  ports,
 	Brings: true,

@@ -22,12 +22,12 @@ import (
 // locations of chunks.
 var Directories = own.System{
 	Name:     beside,
-	About:    "nodes that share what they have, and directories that know who has what",
 	Nodes:    directories,
 	Draw:     drawSought,
 	Oracles:  []oracle.Oracle{converges, sought, forgets, located},
 	Legible:  legible,
 	Patience: rests,
+	Ranks:    "p2p",
 }
 
 const beside = "directories"

@@ -3,8 +3,8 @@
 // that forwards requests, plain peers (LMCache without our extensions), strangers that speak our protocol, and the
 // faults that only these can cause.
 //
-// A simulation runs the package through [System], the table of functions that sim/world calls. Other ways of moving
-// chunks are added as a [Flow]; PD's own transfers need none. The package reports each event to the oracles of the
+// A [Cluster] is the [world.System] of a run: sim/world calls its methods. Other ways of moving chunks are added as a
+// [Flow]; PD's own transfers need none. The package reports each event to the oracles of the
 // run ([OnGiven] and the other declarations beside it) and does not depend on the oracles. A caller may rely on
 // determinism: every choice is drawn from the seed and from the name of the command, message or node that the choice
 // is about, so a plan and a seed always give the same run.
@@ -34,7 +34,6 @@ type Cluster struct {
 	Plan        Setting `snap:"share"` // the settings that are derived from the plan (the source)
 	Ranks       int     // number of nodes that are ranks; the ranks come first in Nodes
 	Flows       Flows   `snap:"share"` // flows that play in this plan, besides PD's own
-	known       Flows   `snap:"share"` // all flows that the system has, whether they play or not
 	Keys        keys    `snap:"share"`
 	PlainWrites []PlainWrite
 	Reader      plainReader `snap:"share"`
@@ -46,7 +45,7 @@ type Cluster struct {
 	Work
 }
 
-// Attached is the state that a flow keeps about engines in processes of their own. See [Flow.Keeps].
+// Attached is the state that a flow keeps about engines in processes of their own. See [Processes.Keeps].
 type Attached any
 
 // inbox holds the storage into which plain peers and the network decode messages, in sequence.
@@ -56,9 +55,6 @@ type inbox struct {
 	done  protocol.PullDoneSignal
 }
 
-// of returns the cluster that w belongs to. The cluster may itself be embedded in a larger value.
-func of(w *world.World) *Cluster { return w.Side.(interface{ Ranked() *Cluster }).Ranked() }
-
 // Ranked returns w itself. A larger value that embeds a Cluster gives access to the cluster through this method.
 func (w *Cluster) Ranked() *Cluster { return w }
 
@@ -67,7 +63,7 @@ func Beside(w *Cluster, i int) effects.Machine { return w.Nodes[w.Ranks+i].Machi
 
 // Prepare initializes an empty cluster for a plan with the given number of ranks and the flows that play in the plan.
 func (w *Cluster) Prepare(p *plan.Plan, ranks int, flows Flows) {
-	w.Ranks, w.Flows, w.known = ranks, flows.Playing(p), flows
+	w.Ranks, w.Flows = ranks, flows.Playing(p)
 	w.Plan = SettingOf(p, w.Flows)
 	w.Keys.room(int(w.Plan.keys) + w.Plan.probesMax())
 }

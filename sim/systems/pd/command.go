@@ -95,8 +95,8 @@ func (c *Command) commanded(w *Cluster, n *world.Node, t effects.Ticket) effects
 	return c.Body
 }
 
-// deliverTo delivers the outcome of a command to its engine, and checks the outcome.
-func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
+// Delivered delivers the outcome of a command to its engine, and checks the outcome.
+func (w *Cluster) Delivered(n *world.Node, e *effects.Deliver) {
 	c := w.CommandOf(n, e.Ticket)
 	switch {
 	case c == nil:
@@ -153,8 +153,8 @@ func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// returnTo handles the return of a command's memory to the engine. The command's outcome must have held the memory.
-func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
+// Returned handles the return of a command's memory to the engine. The command's outcome must have held the memory.
+func (w *Cluster) Returned(n *world.Node, e *effects.Return) {
 	c := w.CommandOf(n, e.Ticket)
 	if c == nil || !c.Over || !c.Held {
 		w.Fail("L1", "node %d returns ticket %d, which holds nothing", n.It(), oracle.Ticket(e.Ticket))

@@ -30,14 +30,11 @@ const (
 	takenLater         // a Get that waited in the decode engine's queue
 )
 
-// fetch makes the decode engine read a request's chunks: through the job's flow, with a Fetch, or with a Get.
+// fetch makes the decode engine read a request's chunks: in a process of its own, with a Fetch, or with a Get.
 func (j *Job) fetch(w *Cluster) {
 	n := w.Nodes[j.Receiver]
-	flow := w.Flows.attaching(j)
-	if flow == nil {
-		flow = w.Flows.owner(j)
-	}
-	if flow != nil && flow.Fetch != nil && flow.Fetch(w, n, j) {
+	if flow := w.Flows.attaching(j); flow != nil {
+		flow.Processes.Fetch(w, n, j)
 		return
 	}
 	if n.Delays && !j.Take {

@@ -19,19 +19,16 @@ import (
 // Whole returns the world.
 func (w *Cluster) Whole() *world.World { return &w.World }
 
-// Kinds returns the types that occur in the state of ranks, engines and flows.
+// Kinds returns the types of engines and flows that the explorer cannot see in the world.
 func (w *Cluster) Kinds() explore.Kinds {
-	var states, attached []reflect.Type
-	for _, f := range w.known {
-		if states = append(states, f.States...); f.Keeps != nil {
-			attached = append(attached, f.Keeps)
+	attached := []reflect.Type{}
+	for _, f := range w.Flows {
+		if f.Processes != nil {
+			attached = append(attached, f.Processes.Keeps)
 		}
 	}
 	return explore.Kinds{
-		States:   states,
-		Run:      reflect.TypeFor[*Cluster](),
-		Machines: []reflect.Type{reflect.TypeFor[*rank.Rank]()},
-		Others:   map[reflect.Type][]reflect.Type{reflect.TypeFor[Attached](): attached},
+		Others: map[reflect.Type][]reflect.Type{reflect.TypeFor[Attached](): attached},
 		Bags: map[reflect.Type]func(*world.World, *snapshot.Hasher, unsafe.Pointer){
 			reflect.TypeFor[[]Command](): hashCommands,
 		},
@@ -43,7 +40,8 @@ func (w *Cluster) Fetches(d *world.Delivery) {
 	job := int(d.A)
 	j := &w.Jobs[job]
 	n := w.Nodes[j.Receiver]
-	if flow := w.Flows.attaching(j); flow != nil && flow.Fetch(w, n, j) {
+	if flow := w.Flows.attaching(j); flow != nil {
+		flow.Processes.Fetch(w, n, j)
 		return
 	}
 	if n.Delays && !j.Take {

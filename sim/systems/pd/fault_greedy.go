@@ -26,7 +26,7 @@ func (s stranger) beset() {
 	me := s.ownName()
 	conn := 1<<52 | uint64(len(w.Requests))
 	layout := Its(n).Cfg.Layout
-	if f := w.Flows.alone(); f != nil {
+	if f := w.Flows.Alone(); f != nil {
 		s.greet(conn, effects.ChannelInit, hello(n, me, f.Geometry(w, n)))
 		for i := range uint64(d.Again().Between(4, 12)) {
 			x := draw.Hash(uint64(d), draw.Noise, 2, i)

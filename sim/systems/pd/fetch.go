@@ -119,13 +119,13 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// scatters passes a Scatter effect to the flow for engines in processes of their own; the flow hands over the chunks
+// Scatter passes a Scatter effect to the flow for engines in processes of their own; the flow hands over the chunks
 // of the fetch. The result is false if the fetch is from an engine inside the node.
-func scatters(w *Cluster, n *world.Node, e *effects.Scatter) bool {
+func (w *Cluster) Scatter(n *world.Node, e *effects.Scatter) bool {
 	c := w.CommandOf(n, e.Ticket)
 	if !c.Attached {
 		return false
 	}
-	w.Flows.attaching(&w.Jobs[c.Job]).Scatter(w, n, e)
+	w.Flows.attaching(&w.Jobs[c.Job]).Processes.Scatter(w, n, e)
 	return true
 }

@@ -22,16 +22,13 @@ type Flow struct {
 	// Word is the word by which a topology declares that the flow plays, and by which a job declares that it belongs
 	// to the flow ([plan.NewWord]). The fields below are not used in a plan in which the flow does not play.
 	Word string
-	// Alone means that every job belongs to this flow where the flow plays. That includes the probe jobs that check
-	// whether transfers succeed again after all faults have ended.
-	Alone bool
-	// Lender gives the command by which an engine lends a page for inspection, and returns its ticket. Only flows
-	// with Alone have it.
-	Lender func(w *Cluster, n *world.Node, page uint32) effects.Ticket
-	// Geometry and Beset are for flows with Alone. Geometry returns what a greedy stranger declares to node n about
-	// its memory. Beset returns the message by which the stranger makes a request under the given operation number.
-	Geometry func(w *Cluster, n *world.Node) []uint64
-	Beset    func(w *Cluster, n *world.Node, me, to protocol.UUID, operation uint64, d draw.Of) []byte
+	// Alone is set for a flow to which every job belongs where the flow plays.
+	Alone *Alone
+	// Processes is set for a flow that serves engines in processes of their own.
+	Processes *Processes
+	// Layers is set for a flow whose chunks have a page for each layer.
+	Layers *Layers
+
 	Profiles []expand.Profile
 	Scopes   func() []explore.Scope
 
@@ -43,30 +40,9 @@ type Flow struct {
 	Begin func(w *Cluster, n *world.Node, c *Command)
 	// if set, starts a job of the flow, which needs no reserved pages
 	Start func(w *Cluster, j *Job)
-	// Fetch runs for the engine of a job of the flow after the proxy has forwarded the job. The result is false if
-	// PD's own engine must read the job.
-	Fetch func(w *Cluster, n *world.Node, j *Job) bool
-	// Act handles deliveries of kind [world.KindAttached]. A flow that has Act serves engines in processes of their
-	// own: jobs with the flow's word, which may carry another flow's word as well, begin and are read through this
-	// flow, and the flow handles all commands of these jobs.
-	Act func(w *Cluster, d world.Delivery)
-	// Scatter, in a flow with Act, hands over the chunks of a fetch. A [world.KindScattered] delivery follows.
-	Scatter func(w *Cluster, n *world.Node, e *effects.Scatter)
-	// Keeps, in a flow with Act, is the pointer type of the value that the flow stores in [Cluster.Attached].
-	Keeps reflect.Type
-	// Harms, in a flow with Act, returns the faults that can happen to its engines at this moment in a small world,
-	// of the kind that the scope names.
-	Harms func(w *Cluster, how string) []world.Delivery
 	// Later continues the work of an engine on a job of the flow. The argument at is the place that the flow passed
 	// to the function [Later].
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
-	// Layers, if set, returns how many pages each chunk of a job of the flow has. The job's keys are then keys of
-	// layers.
-	Layers func(p *plan.Plan) int
-	// Holds, if set, returns how many pages of the sender make up one chunk of a job, if the receiver stores the
-	// chunk in one page. The job's keys are then keys of chunks. The result is 0 if the receiver does not store chunks
-	// in this way.
-	Holds func(p *plan.Plan, to plan.Node) int
 
 	// Put runs when an engine has given a put, again if the outcome arrives before the put's memory is returned (back
 	// is false in both cases), and when the memory is returned (back is true). In the last case the result says what
@@ -82,8 +58,44 @@ type Flow struct {
 
 	Commands []Commands
 	Oracles  []oracle.Oracle
-	Words    []Word         // messages of the flow that only their sender may send
-	States   []reflect.Type // types of the state that the flow's oracles keep, as pointers
+	Words    []Word // messages of the flow that only their sender may send
+}
+
+// Alone is what a flow has in addition if all jobs belong to it, including the probe jobs that check whether transfers
+// succeed again after all faults have ended.
+type Alone struct {
+	// Lender gives the command by which an engine lends a page for inspection, and returns its ticket.
+	Lender func(w *Cluster, n *world.Node, page uint32) effects.Ticket
+	// Geometry returns what a greedy stranger declares to node n about its memory. Beset returns the message by which
+	// the stranger makes a request under the given operation number.
+	Geometry func(w *Cluster, n *world.Node) []uint64
+	Beset    func(w *Cluster, n *world.Node, me, to protocol.UUID, operation uint64, d draw.Of) []byte
+}
+
+// Processes is what a flow has in addition if it serves engines in processes of their own. Jobs with the flow's word,
+// which may carry another flow's word as well, begin and are read through this flow, and the flow handles all commands
+// of these jobs.
+type Processes struct {
+	// Fetch runs for the engine of a job of the flow after the proxy has forwarded the job.
+	Fetch func(w *Cluster, n *world.Node, j *Job)
+	// Act handles deliveries of kind [world.KindAttached].
+	Act func(w *Cluster, d world.Delivery)
+	// Scatter hands over the chunks of a fetch. A [world.KindScattered] delivery follows.
+	Scatter func(w *Cluster, n *world.Node, e *effects.Scatter)
+	// Keeps is the pointer type of the value that the flow stores in [Cluster.Attached].
+	Keeps reflect.Type
+	// Harms returns the faults that can happen to the engines at this moment in a small world, of the kind that the
+	// scope names.
+	Harms func(w *Cluster, how string) []world.Delivery
+}
+
+// Layers is what a flow has in addition if its chunks have a page for each layer.
+type Layers struct {
+	// PerChunk returns how many pages each chunk of a job of the flow has. The job's keys are then keys of layers.
+	PerChunk func(p *plan.Plan) int
+	// Together returns how many pages of the sender make up one chunk of a job, if the receiver stores the chunk in one
+	// page. The job's keys are then keys of chunks. The result is 0 if the receiver does not store chunks in this way.
+	Together func(p *plan.Plan, to plan.Node) int
 }
 
 // A Use says what an engine does with the pages of a put.
@@ -111,7 +123,7 @@ type Flows []*Flow
 // of returns the Commands entry of the flow that c belongs to, or nil if c is a command of PD itself.
 func (all Flows) of(c *Command) *Commands {
 	for _, f := range all {
-		if c.Attached && f.Act == nil {
+		if c.Attached && f.Processes == nil {
 			continue
 		}
 		if i := slices.IndexFunc(f.Commands, func(k Commands) bool { return k.Want == c.Want }); i >= 0 {
@@ -134,7 +146,7 @@ func (all Flows) put(w *Cluster, n *world.Node, put effects.Ticket, back bool) (
 // owner returns the flow that the job belongs to, or nil if the job is a job of PD itself.
 func (all Flows) owner(j *Job) *Flow {
 	for _, f := range all {
-		if j.Said[f.Word] || f.Alone {
+		if j.Said[f.Word] || f.Alone != nil {
 			return f
 		}
 	}
@@ -145,7 +157,7 @@ func (all Flows) owner(j *Job) *Flow {
 // the nodes.
 func (all Flows) attaching(j *Job) *Flow {
 	for _, f := range all {
-		if f.Act != nil && j.Said[f.Word] {
+		if f.Processes != nil && j.Said[f.Word] {
 			return f
 		}
 	}
@@ -155,27 +167,18 @@ func (all Flows) attaching(j *Job) *Flow {
 // Harms returns the faults of the kind how that can happen in a small world at this moment.
 func (all Flows) Harms(w *Cluster, how string) (some []world.Delivery) {
 	for _, f := range all {
-		if f.Harms != nil {
-			some = append(some, f.Harms(w, how)...)
+		if f.Processes != nil {
+			some = append(some, f.Processes.Harms(w, how)...)
 		}
 	}
 	return some
 }
 
-// Alone reports whether all jobs belong to one flow.
-func (all Flows) Alone() bool { return all.alone() != nil }
-
-// Lender gives the command by which an engine of node n lends a page. Lender may be called only if all jobs belong to
-// one flow.
-func (all Flows) Lender(w *Cluster, n *world.Node, page uint32) effects.Ticket {
-	return all.alone().Lender(w, n, page)
-}
-
-// alone returns the playing flow to which all jobs belong, or nil if there is none.
-func (all Flows) alone() *Flow {
+// Alone returns the part of the playing flow to which all jobs belong, or nil if there is none.
+func (all Flows) Alone() *Alone {
 	for _, f := range all {
-		if f.Alone {
-			return f
+		if f.Alone != nil {
+			return f.Alone
 		}
 	}
 	return nil
@@ -185,7 +188,7 @@ func (all Flows) alone() *Flow {
 func (all Flows) Layers(p *plan.Plan) int {
 	for _, f := range all {
 		if f.Layers != nil {
-			return f.Layers(p)
+			return f.Layers.PerChunk(p)
 		}
 	}
 	return 0

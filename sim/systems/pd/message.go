@@ -1,15 +1,18 @@
 package pd
 
-import "github.com/kvferry/kvferry/protocol"
+import (
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/world"
+)
 
 // The functions of this file tell the simulated network about messages: how to damage them, and how to interpret
 // them.
 
-// wrongAnswer returns a reply of another kind than the request asks for, on a channel that begins with a handshake.
-func wrongAnswer() []byte { return (&protocol.HixlReadyResponse{}).Append(nil) }
+// WrongReply returns a reply of another kind than the request asks for, on a channel that begins with a handshake.
+func (w *Cluster) WrongReply() []byte { return (&protocol.HixlReadyResponse{}).Append(nil) }
 
-// goodRequest returns an allocation request as receivers get it. Noise uses it with the end cut off.
-func goodRequest() []byte {
+// ValidRequest returns an allocation request as receivers get it. Noise uses it with the end cut off.
+func (w *Cluster) ValidRequest() []byte {
 	m := protocol.AllocRequest{Keys: [][]byte{[]byte("m@1@0@ab@bfloat16")}, Format: protocol.FormatKV2LTD,
 		Shape: simLayout(2).Shape, Dtype: protocol.DtypeBFloat16, LastChunkTokens: tokensPerChunk}
 	return m.Append(nil)
@@ -21,9 +24,9 @@ func readNotice(body []byte) (m protocol.ProxyNotif, err error) {
 	return m, err
 }
 
-// senseless changes a reply so that it can still be decoded but names a chunk that was not requested. The result is
+// SenselessReply changes a reply so that it can still be decoded but names a chunk that was not requested. The result is
 // false if b is no such reply.
-func senseless(b []byte) ([]byte, bool) {
+func (w *Cluster) SenselessReply(b []byte) ([]byte, bool) {
 	const nobodys = 1 << 20
 	var m protocol.AllocResponse
 	if m.Decode(b, &WireLimits) == nil && len(m.RemoteIndexes) > 0 && !m.AllocFailed {
@@ -37,6 +40,9 @@ func senseless(b []byte) ([]byte, bool) {
 	}
 	return nil, false
 }
+
+// Legible returns the function that recognizes the messages of ranks.
+func (w *Cluster) Legible(*world.Conn) func(body []byte) bool { return legible }
 
 // legible reports whether b can be decoded as a message.
 func legible(b []byte) bool {

@@ -39,9 +39,7 @@ var (
 	receiversPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc}
 	// for senders whose chunks are read (pull)
 	pulledsPorts = []effects.Channel{effects.ChannelInit, effects.ChannelDone}
-	// channels on which other senders receive noise, although they do not listen there
-	ClosedPorts = pulledsPorts
-	allPorts    = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
+	allPorts     = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
 )
 
 // PortsOf returns the channels on which n listens, except the channels of flows.
@@ -57,8 +55,9 @@ func PortsOf(n *world.Node) []effects.Channel {
 	return nil
 }
 
-// castRank makes a node send, receive, or do both, as the plan says.
-func (w *Cluster) castRank(p *plan.Plan, n *world.Node) {
+// Cast makes a node send, receive, or do both, as the plan says.
+func (w *Cluster) Cast(n *world.Node) {
+	p := w.Source
 	n.Facets = 0
 	if p.Receives(plan.Node(n.ID)) {
 		n.Facets |= world.FacetReceives
@@ -76,9 +75,9 @@ func (w *Cluster) castRank(p *plan.Plan, n *world.Node) {
 	}
 }
 
-// newRank gives n the rank of a new incarnation, in the memory of the previous one, and returns the memory pools of
+// Boot gives n the rank of a new incarnation, in the memory of the previous one, and returns the memory pools of
 // the new incarnation.
-func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
+func (w *Cluster) Boot(n *world.Node) (world.Pools, error) {
 	cfg := w.Plan.Rank
 	cfg.Pages = w.Plan.ReceiverPages
 	if n.Receives() {
@@ -134,7 +133,7 @@ func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
 		return world.Pools{}, err
 	}
 	n.Machine, n.Listens = machine, PortsOf(n)
-	if w.Flows.Alone() {
+	if w.Flows.Alone() != nil {
 		n.Listens = receiversPorts[:1] // Only the channel for handshakes.
 	}
 	for _, f := range w.Flows {
@@ -164,9 +163,9 @@ func IsNameOf(n *world.Node, name effects.Incarnation) bool {
 	return identity.OneLife(name, Its(n).Incarnation)
 }
 
-// invited reports whether n's machine gave this token to the peer with the given name, where us is the name that n
+// Invited reports whether n's machine gave this token to the peer with the given name, where us is the name that n
 // uses towards that peer.
-func invited(n *world.Node, peer, us effects.Incarnation, token []byte) bool {
+func (w *Cluster) Invited(n *world.Node, peer, us effects.Incarnation, token []byte) bool {
 	want := Its(n).Key.Token("sim", peer, us)
 	return bytes.Equal(token, want[:])
 }

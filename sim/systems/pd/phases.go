@@ -11,8 +11,8 @@ import (
 
 // The behaviour of prefill and decode in the phases of a run.
 
-// patience returns a time that is longer than any sequence of deadlines in the plan takes.
-func (w *Cluster) patience() effects.Duration {
+// Patience returns a time that is longer than any sequence of deadlines in the plan takes.
+func (w *Cluster) Patience() effects.Duration {
 	c := &w.Plan.Rank
 	pulls := effects.Duration(0)
 	if len(w.Source.Topology.Pull) > 0 {
@@ -22,15 +22,15 @@ func (w *Cluster) patience() effects.Duration {
 	return 12*all/10 + w.Setting.Faulty + 6*effects.Second
 }
 
-// overdue fails the run if a command should have ended, or should have returned its memory, by now.
-func (w *Cluster) overdue() {
+// Overdue fails the run if a command should have ended, or should have returned its memory, by now.
+func (w *Cluster) Overdue() {
 	for i := range w.Commands {
 		c := &w.Commands[i]
 		switch {
 		case !c.Over && c.Due != 0 && c.Due < w.Now:
 			w.Fail("L1", "node %d never delivers ticket %d (%s)", oracle.Node(c.Node), oracle.Ticket(i+1), c.Want)
 			return
-		case c.Held && c.Due+int64(w.patience()) < w.Now:
+		case c.Held && c.Due+int64(w.Patience()) < w.Now:
 			w.Fail("L1", "node %d never returns the memory of ticket %d", oracle.Node(c.Node), oracle.Ticket(i+1))
 			return
 		}
@@ -39,7 +39,7 @@ func (w *Cluster) overdue() {
 
 // Probe checks that after all faults have ended a transfer from every sender to every receiver succeeds (L5).
 func (w *Cluster) Probe() {
-	if w.Flows.alone() != nil {
+	if w.Flows.Alone() != nil {
 		probeAlone(w)
 		return
 	}
@@ -62,7 +62,7 @@ func (w *Cluster) Probe() {
 				j.cut(1)
 				j.start(w)
 				served := func() bool { return w.Jobs[i].served && w.Unfinished == 0 }
-				w.RunUntil(w.Now+int64(w.patience()), served)
+				w.RunUntil(w.Now+int64(w.Patience()), served)
 				ok = w.Jobs[i].served
 				if !ok {
 					w.RunUntil(w.Now+int64(forgotten), nil)
@@ -88,7 +88,7 @@ func probeEnd(w *Cluster, job int) {
 	for range probeTries {
 		n := w.Nodes[w.Jobs[job].Sender]
 		t := w.Give(n, w.Jobs[job].End(w, effects.OK, nil), Its(n).Cfg.PutTimeout)
-		w.RunUntil(w.Now+int64(w.patience()), func() bool { return w.Commands[t-1].Over && w.Unfinished == 0 })
+		w.RunUntil(w.Now+int64(w.Patience()), func() bool { return w.Commands[t-1].Over && w.Unfinished == 0 })
 		if c := &w.Commands[t-1]; w.Failure != nil || c.Over && (c.Code == effects.OK || c.Code == effects.NotSent) {
 			return
 		}
@@ -108,7 +108,7 @@ func probeAlone(w *Cluster) {
 		j.addKey(w, w.Plan.keys+try)
 		j.cut(1)
 		j.start(w)
-		w.RunUntil(w.Now+int64(w.patience()), func() bool { return w.Jobs[i].served && w.Unfinished == 0 })
+		w.RunUntil(w.Now+int64(w.Patience()), func() bool { return w.Jobs[i].served && w.Unfinished == 0 })
 		if w.Failure != nil || w.Jobs[i].served {
 			return
 		}
@@ -130,10 +130,10 @@ func (j *Job) Serve(all bool) { j.served = all }
 // that stores several pages of the sender in one.
 func (j *Job) goesTo(w *Cluster) {
 	for _, f := range w.Flows {
-		if f.Holds == nil || Its(w.Nodes[j.Sender]).Cfg.Layers == 0 {
+		if f.Layers == nil || Its(w.Nodes[j.Sender]).Cfg.Layers == 0 {
 			continue
 		}
-		if j.Together = f.Holds(w.Source, plan.Node(j.Receiver)); j.Together > 0 {
+		if j.Together = f.Layers.Together(w.Source, plan.Node(j.Receiver)); j.Together > 0 {
 			j.Said = plan.Said{f.Word: true}
 		}
 	}

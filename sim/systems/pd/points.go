@@ -24,7 +24,7 @@ const tagsMax = 32
 
 // The coverage sections of ranks, their engines and the checks.
 var (
-	PointMark    = coverage.Section(marksMax, markName)
+	pointMark    = coverage.Section(marksMax, markName)
 	pointOutcome = coverage.Section(plan.Wants*effects.CodeCount, func(i int) string {
 		x, c := plan.Want(i/effects.CodeCount), effects.Code(i%effects.CodeCount)
 		if !x.Named() {

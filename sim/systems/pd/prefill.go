@@ -65,8 +65,9 @@ type Batch struct {
 	Life     uint32 `snap:"skip"` // incarnation of the receiver when the put was given
 }
 
-// loadJobs queues the jobs of the plan.
-func (w *Cluster) loadJobs(jobs []plan.Job) {
+// StartEngines queues the jobs of the plan.
+func (w *Cluster) StartEngines() {
+	jobs := w.Source.Jobs
 	w.Reader.Has = map[uint32]bool{}
 	for i := range jobs {
 		p := &jobs[i]
@@ -74,8 +75,8 @@ func (w *Cluster) loadJobs(jobs []plan.Job) {
 		j.early, j.plain.is, j.PlainTo = p.Early, p.Plain, p.PlainTo
 		j.Take, j.prefix, j.gather, j.Whole, j.Said = p.Take, p.Prefix, p.Gather, p.Whole, p.Said
 		if flow := w.Flows.owner(j); flow != nil && flow.Layers != nil {
-			if j.Together = flow.Holds(w.Source, plan.Node(p.To)); j.Together == 0 {
-				j.Layers = flow.Layers(w.Source)
+			if j.Together = flow.Layers.Together(w.Source, plan.Node(p.To)); j.Together == 0 {
+				j.Layers = flow.Layers.PerChunk(w.Source)
 			}
 		}
 		for _, k := range p.Keys {

@@ -25,7 +25,7 @@ func (s stranger) address() {
 	if len(w.Overheard) == 0 || len(n.Listens) == 0 {
 		return
 	}
-	if n.Receives() && !w.Flows.Alone() && d.Again().Again().Again().Again().Permille(400) && s.forgeWord() {
+	if n.Receives() && w.Flows.Alone() == nil && d.Again().Again().Again().Again().Permille(400) && s.forgeWord() {
 		return
 	}
 	if n.Receives() && d.Again().Again().Again().Again().Again().Permille(200) && s.forgeEnd() {
@@ -43,7 +43,7 @@ func (s stranger) address() {
 	if !sent {
 		return
 	}
-	if w.Flows.Alone() && port == effects.ChannelAlloc {
+	if w.Flows.Alone() != nil && port == effects.ChannelAlloc {
 		port = effects.ChannelRegister // no rank listens on the allocation channel in such a world
 	}
 	w.Result.Fault(plan.FaultHostile)

@@ -10,9 +10,9 @@ import (
 
 // This file handles the messages of ranks that have no reply.
 
-// notice handles a notification to the proxy. The results are the index of the request's job and the number of chunks
+// Notice handles a notification to the proxy. The results are the index of the request's job and the number of chunks
 // that are missing.
-func (w *Cluster) notice(n *world.Node, body []byte, taken bool) (request, missing uint64, ok bool) {
+func (w *Cluster) Notice(n *world.Node, body []byte, taken bool) (request, missing uint64, ok bool) {
 	m, err := readNotice(body)
 	if err != nil {
 		w.Fail("contract", "node %d tells the proxy what it cannot read: %v", n.It(), err)
@@ -22,8 +22,8 @@ func (w *Cluster) notice(n *world.Node, body []byte, taken bool) (request, missi
 	return w.JobNamed(m.RequestID), uint64(m.Failed), true
 }
 
-// endTold handles a done message, which notifies a sender that one of its offers has ended.
-func (w *Cluster) endTold(n *world.Node, body []byte, taken bool) bool {
+// Tell handles a done message, which notifies a sender that one of its offers has ended.
+func (w *Cluster) Tell(n *world.Node, body []byte, taken bool) bool {
 	m := &w.inbox.done
 	if err := m.Decode(body, &WireLimits); err != nil {
 		w.Fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.It(), err)
@@ -33,9 +33,9 @@ func (w *Cluster) endTold(n *world.Node, body []byte, taken bool) bool {
 	return true
 }
 
-// dispatched handles the message by which a user's proxy notifies the engines of decodes of a request. The reply says
+// Dispatched handles the message by which a user's proxy notifies the engines of decodes of a request. The reply says
 // only that the message was received.
-func (w *Cluster) dispatched(c *world.Conn, corr effects.Corr, body []byte) {
+func (w *Cluster) Dispatched(c *world.Conn, corr effects.Corr, body []byte) {
 	i := w.JobNamed(body)
 	if i >= uint64(len(w.Jobs)) {
 		w.Fail("contract", "node %d dispatches request %q, which never was", oracle.Node(c.Client), oracle.Request(body))

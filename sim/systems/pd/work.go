@@ -49,9 +49,9 @@ func (w *Work) emptied() Work {
 	return Work{bodies: w.bodies, Jobs: w.Jobs[:0], Commands: w.Commands[:0], Undone: w.Undone.Emptied()}
 }
 
-// tidy runs between deliveries. tidy removes commands that are over and hold no memory from the list of unfinished
+// Tidy runs between deliveries. Tidy removes commands that are over and hold no memory from the list of unfinished
 // commands.
-func (w *Work) tidy() {
+func (w *Work) Tidy() {
 	w.Undone.Tidy(func(t effects.Ticket) bool { c := &w.Commands[t-1]; return c.Over && !c.Held })
 }
 
@@ -94,6 +94,9 @@ func (w *Work) JobNamed(name []byte) uint64 {
 	return uint64(len(w.Jobs))
 }
 
+// Pending returns the number of commands with an outstanding Deliver or Return.
+func (w *Work) Pending() int { return w.Unfinished }
+
 // AddCommand appends c to the commands and returns its ticket.
 func (w *Work) AddCommand(c Command) effects.Ticket {
 	w.Commands = append(w.Commands, c)
@@ -126,9 +129,9 @@ func (w *Work) PutOf(reserve *Command, page effects.Page) effects.Ticket {
 	return j.Batches[b].Put
 }
 
-// observed handles the report of a machine that a put was accepted: the put counts for its request until the put has
+// Observed handles the report of a machine that a put was accepted: the put counts for its request until the put has
 // ended.
-func (w *Work) observed(e *effects.Observe) {
+func (w *Work) Observed(_ *world.Node, e *effects.Observe) {
 	if e.Fact != effects.FactPutEnded {
 		return
 	}

@@ -9,8 +9,6 @@
 package recall
 
 import (
-	"reflect"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
@@ -37,7 +35,6 @@ var Flow = pd.Flow{
 	Commands: []pd.Commands{{Want: want, Holds: true, Ended: ended, Returned: returned}},
 	Oracles:  []oracle.Oracle{brought, inTurn},
 	Words:    words,
-	States:   []reflect.Type{reflect.TypeFor[*asked](), reflect.TypeFor[*turned]()},
 }
 
 // word is the word of the plan for recalls. In a topology it allows senders to read chunks back from receivers. In a

@@ -8,8 +8,6 @@
 package register
 
 import (
-	"reflect"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/draw"
@@ -23,7 +21,7 @@ import (
 // Flow describes registered blocks to package pd.
 var Flow = pd.Flow{
 	Word:     word,
-	Alone:    true,
+	Alone:    &pd.Alone{Lender: lender, Geometry: besetGeometry, Beset: beset},
 	Profiles: []expand.Profile{{Name: "register", World: engines, Jobs: draws}},
 	Scopes:   small,
 	Rank: func(p *plan.Plan, c *rank.Config) {
@@ -46,7 +44,7 @@ var Flow = pd.Flow{
 	},
 	Ports: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
 	Words: words,
-	Start: start, Lender: lender, Geometry: besetGeometry, Beset: beset,
+	Start: start,
 	Later: later,
 	Commands: []pd.Commands{
 		{Want: registers, Holds: true, Ended: ended, Returned: returned},
@@ -54,7 +52,6 @@ var Flow = pd.Flow{
 		{Want: aborts}, {Want: expects}, {Want: passes},
 	},
 	Oracles: []oracle.Oracle{codes, told},
-	States:  []reflect.Type{reflect.TypeFor[*struct{}](), reflect.TypeFor[*waiting]()},
 }
 
 // word is the word of the plan for registered blocks. All jobs of such a world are requests of the two engines.

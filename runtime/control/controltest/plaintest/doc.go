@@ -1,3 +1,3 @@
-// Package plaintest runs transports that speak ZeroMQ against plain sockets of libzmq, as LMCache's processes use them.
-// [Run] is the test suite. Without cgo the package is empty.
+// Package plaintest runs transports that speak ZeroMQ against plain sockets of libzmq, like the sockets of LMCache's
+// processes. [Run] is the test suite. Without cgo the package is empty.
 package plaintest

@@ -16,7 +16,8 @@ import (
 
 var local = effects.Addr{Host: "127.0.0.1"}
 
-// Socket makes a plain ZeroMQ socket, as an LMCache process has it. Its operations time out after half a minute.
+// Socket makes a plain ZeroMQ socket, like a socket of an LMCache process. All operations time out after half a
+// minute.
 func Socket(t testing.TB, kind zmq4.Type) *zmq4.Socket {
 	t.Helper()
 	context, err := zmq4.NewContext()
@@ -66,7 +67,7 @@ func Client(t testing.TB, kind zmq4.Type, addr effects.Addr) *zmq4.Socket {
 	return s
 }
 
-// SendFrames sends one message.
+// SendFrames sends a message.
 func SendFrames(t testing.TB, s *zmq4.Socket, frames ...string) {
 	t.Helper()
 	parts := make([][]byte, len(frames))
@@ -78,7 +79,7 @@ func SendFrames(t testing.TB, s *zmq4.Socket, frames ...string) {
 	}
 }
 
-// WantFrames receives one message and compares its frames.
+// WantFrames receives a message and compares the frames.
 func WantFrames(t testing.TB, s *zmq4.Socket, want ...string) {
 	t.Helper()
 	got, err := s.RecvMessage(0)

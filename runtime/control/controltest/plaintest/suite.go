@@ -15,13 +15,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/controltest"
 )
 
-// oneWay lists channels of PUSH and PULL: to the proxy, to a sender whose offers were read, and to a directory.
+// oneWay lists channels of PUSH and PULL: to the proxy, to a sender about offers that were read, and to a directory.
 var oneWay = []effects.Channel{effects.ChannelProxy, effects.ChannelDone, effects.ChannelFeed}
 
 // id1 is the id of the first request of a Conn with a window.
 const id1 = "\x00\x00\x00\x00\x00\x00\x00\x01"
 
-// suite holds the tests of the transports that one opener makes.
+// suite holds the tests of the transports that an opener makes.
 type suite struct{ open control.Opener }
 
 func (s suite) serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Addr) {
@@ -81,7 +81,7 @@ func (s suite) plainPULLReceives(t *testing.T) {
 	}
 }
 
-// Messages of many receivers reach the one socket of a sender, each whole and without a way to reply.
+// Messages of many receivers reach the socket of a sender, each whole and without a way to reply.
 func (s suite) plainPUSHesAreReceived(t *testing.T) {
 	server, addr := s.serve(t, effects.ChannelDone)
 	for i := range 20 {
@@ -94,8 +94,8 @@ func (s suite) plainPUSHesAreReceived(t *testing.T) {
 	}
 }
 
-// Workers of LMCache combine waiting messages into one. Each frame is posted by itself; of too many frames those that
-// fit are posted.
+// Workers of LMCache combine waiting messages. Each frame is posted by itself; of too many frames the first frames
+// that fit are posted.
 func (s suite) combinedPUSHIsReceived(t *testing.T) {
 	server, addr := s.serve(t, effects.ChannelFeed)
 	push := Client(t, zmq4.PUSH, addr)
@@ -116,7 +116,7 @@ func (s suite) combinedPUSHIsReceived(t *testing.T) {
 	}
 }
 
-// A malformed request gets a reply like any other: the frames before its body are sent back in front of the reply.
+// A malformed request gets a reply as well: the frames before the body are sent back in front of the reply.
 func (s suite) malformedRequestsGetReplies(t *testing.T) {
 	server, addr := s.serve(t, effects.ChannelAlloc)
 	dealer := Client(t, zmq4.DEALER, addr)
@@ -140,7 +140,7 @@ func (s suite) malformedRequestsGetReplies(t *testing.T) {
 	if n := server.Stats().Malformed; n != 6 {
 		t.Errorf("%d malformed messages counted, want 6", n)
 	}
-	// an envelope is not malformed: routers add one
+	// an envelope is not malformed: routers add an envelope
 	for _, frames := range [][]string{{"", "well formed"}, {"0123", "", "of a correlating REQ"}} {
 		SendFrames(t, dealer, frames...)
 		server.SendReply(server.AwaitReceived(frames[len(frames)-1]).Request, "understood")
@@ -183,7 +183,7 @@ func (s suite) malformedReplyEndsTheSend(t *testing.T) {
 	}
 }
 
-// libzmq sends the frames before a body back: a REP all up to the empty frame, a ROUTER whatever its program sends.
+// libzmq sends the frames before a body back: a REP all up to the empty frame, a ROUTER whatever the program sends.
 func (s suite) plainServersReturnIDs(t *testing.T) {
 	for kind, answers := range map[zmq4.Type]func(s *zmq4.Socket){
 		zmq4.REP: func(s *zmq4.Socket) {
@@ -216,8 +216,8 @@ func (s suite) plainServersReturnIDs(t *testing.T) {
 	}
 }
 
-// A lookup of LMCache-Ascend: its ROUTER takes all frames but the last one as the envelope, and its DEALER sends an id
-// and no empty frame.
+// A lookup of LMCache-Ascend: the ROUTER takes all frames but the last as the envelope, and the DEALER sends an id and
+// no empty frame.
 func (s suite) plainLookups(t *testing.T) {
 	router, addr := Server(t, zmq4.ROUTER)
 	client := s.start(t)

@@ -50,8 +50,8 @@ func isIPv6(host string) bool {
 }
 
 // OriginOf returns the origin (the unit in which bounds per host count) of a prefix that package door has cut an
-// address to. The first bits of an IPv6 address never equal those of the form for IPv4, because 0:1::/32 is assigned to
-// nobody.
+// address to. The first bits of an IPv6 address never equal the bits of the form for IPv4, because 0:1::/32 is
+// assigned to nobody.
 func OriginOf(p netip.Prefix) effects.Origin {
 	switch a := p.Addr(); {
 	case !a.IsValid():
@@ -67,8 +67,8 @@ func OriginOf(p netip.Prefix) effects.Origin {
 
 var errHost = errors.New("no host")
 
-// Bindable returns the address of this machine to bind: host itself if it is an address, the first address of a network
-// interface or of a host name. It returns "" for every interface.
+// Bindable returns the address of this machine to bind: host itself if host is an address, the first address of a
+// network interface or of a host name. The result is "" for every interface.
 func Bindable(ctx context.Context, n *names.Resolver, host string, ipv6 bool) (string, error) {
 	if host == "" || host == "*" {
 		return "", nil
@@ -108,7 +108,7 @@ func DescribeServer(s control.Server) string {
 	return fmt.Sprintf("serve channel %s at host %q port %d", s.Channel, s.Addr.Host, s.Addr.Port)
 }
 
-// UnknownChannel returns the error for a server whose channel does not exist.
+// UnknownChannel returns the error for a server with a channel that does not exist.
 func UnknownChannel(what string) error {
 	return &control.Error{Code: effects.Invalid, What: what,
 		Remedy: "serve init, alloc, proxy, done, lookup, meta, query, directory, feed or heartbeat, or channel32 and up, " +

@@ -16,7 +16,8 @@ const (
 	framesMax = 8
 	// partsMax is the largest number of frames of a body that consists of several.
 	partsMax = 64
-	// severalMax is the largest number of messages that one ZeroMQ message may combine. LMCache's workers combine 50.
+	// severalMax is the largest number of messages that a single ZeroMQ message may combine. LMCache's workers combine
+	// 50.
 	severalMax = 256
 	// hopMax is the longest frame of an envelope, in bytes: routers put names of sockets there, which ZeroMQ limits to
 	// 255.
@@ -25,13 +26,13 @@ const (
 	IDBytes = 8
 )
 
-// Serves reports whether a transport over ZeroMQ can carry a channel. Channels of other machines (ChannelOther and up)
-// carry requests in envelopes.
+// Serves reports whether a transport over ZeroMQ can carry a channel. Channels of foreign machines (ChannelOther and
+// up) carry requests in envelopes.
 func Serves(ch effects.Channel) bool {
 	return ch.Order() != effects.Unordered
 }
 
-// Frames describes how the messages of one outbound Conn are framed.
+// Frames describes how the messages of an outbound Conn are framed.
 type Frames struct {
 	Channel effects.Channel
 	// Matched says that requests carry ids, so that replies may arrive in any order.
@@ -58,13 +59,13 @@ func (f Frames) MaxReplyFrames() int {
 	return n
 }
 
-// Delimited reports whether a request has an empty frame before its body, as a REQ socket would send it.
+// Delimited reports whether a request has an empty frame before the body, as with a REQ socket.
 func (f Frames) Delimited() bool {
 	return f.Channel.Asks() && f.Channel.Framing() != effects.BareID
 }
 
-// CutReply splits a reply into the id of its request, which is zero on a Conn without ids, and its body. It fails if
-// the frames are not those of the channel.
+// CutReply splits a reply into the id of the request, which is zero on a Conn without ids, and the body. The call
+// fails if the frames do not fit the channel.
 func (f Frames) CutReply(all [][]byte) (id uint64, body []byte, err error) {
 	rest := all
 	if f.Matched {
@@ -95,8 +96,8 @@ func MaxRequestFrames(ch effects.Channel) int {
 	return framesMax
 }
 
-// EachFrame calls frame with each frame of a body, and whether more follow. A body is one frame; on a channel of parts
-// it may be several.
+// EachFrame calls frame with each frame of a body, and whether more follow. A body is a single frame; on a channel of
+// parts, a body may be several frames.
 func EachFrame(ch effects.Channel, body []byte, frame func(b []byte, more bool)) {
 	if ch.Framing() != effects.Parts {
 		frame(body, false)
@@ -107,8 +108,8 @@ func EachFrame(ch effects.Channel, body []byte, frame func(b []byte, more bool))
 	}
 }
 
-// IsBody reports whether a machine's body is well formed: on a channel of parts it has at least one part, and no bytes
-// after its last part.
+// IsBody reports whether a machine's body is well formed: on a channel of parts, a body has at least one part, and no
+// bytes after the last part.
 func IsBody(ch effects.Channel, body []byte) bool {
 	if ch.Framing() != effects.Parts {
 		return true
@@ -121,7 +122,7 @@ func IsBody(ch effects.Channel, body []byte) bool {
 	return ok && n > 0 && n <= partsMax
 }
 
-// joinBody is the opposite of EachFrame: it makes a body of the frames that a peer sent after the envelope.
+// joinBody is the opposite of EachFrame: joinBody makes a body of the frames that a peer sent after the envelope.
 func joinBody(ch effects.Channel, rest [][]byte) ([]byte, error) {
 	switch parts := ch.Framing() == effects.Parts; {
 	case parts && (len(rest) == 0 || len(rest) > partsMax):
@@ -138,10 +139,10 @@ func joinBody(ch effects.Channel, rest [][]byte) ([]byte, error) {
 	return rest[0], nil
 }
 
-// CutRequest splits a message into its envelope and its body, as a REP socket would. All frames up to the first empty
-// one are the envelope, which the server sends back in front of its reply. On a channel with bare ids, all frames but
-// the last one are the envelope. A message that is not a request yields an envelope, possibly empty, and an error; its
-// reply carries the same envelope.
+// CutRequest splits a message into envelope and body, as a REP socket would. All frames up to the first empty frame
+// are the envelope, which the server sends back in front of the reply. On a channel with bare ids, all frames but the
+// last are the envelope. A message that is not a request yields an envelope, possibly empty, and an error; the reply
+// carries the same envelope.
 func CutRequest(ch effects.Channel, frames [][]byte) (envelope [][]byte, body []byte, err error) {
 	end := slices.IndexFunc(frames, func(f []byte) bool { return len(f) == 0 })
 	if ch.Framing() == effects.BareID {
@@ -151,7 +152,7 @@ func CutRequest(ch effects.Channel, frames [][]byte) (envelope [][]byte, body []
 	}
 	envelope, rest := frames[:end+1], frames[end+1:]
 	if slices.ContainsFunc(envelope, func(hop []byte) bool { return len(hop) > hopMax }) {
-		// The envelope is kept until the reply, however long that takes, and is sent with it.
+		// The envelope is kept until the reply, however long that takes, and is sent with the reply.
 		return nil, nil, fmt.Errorf("more than %d bytes in a frame before the body; ZeroMQ's names have no more", hopMax)
 	}
 	body, err = joinBody(ch, rest)

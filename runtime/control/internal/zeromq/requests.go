@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// Requests maps the requests that may still be answered to the route back to the peer that sent each. When the table is
-// full, the oldest request is evicted, because its peer most likely gave up before all peers that sent later ones. It
-// is safe for concurrent use.
+// Requests maps the requests that may still be answered to the route back to the peer that sent each. When the table
+// is full, the oldest request is evicted, because the peer most likely gave up before all peers with later requests.
+// Requests is safe for concurrent use.
 //
 // Invariant: len(routes) <= max, and no key of routes is below oldest.
 type Requests[Route any] struct {
@@ -16,7 +16,7 @@ type Requests[Route any] struct {
 	max    int
 	routes map[effects.Request]Route
 	last   effects.Request // the id given most recently
-	oldest effects.Request // no id below it is in routes
+	oldest effects.Request // no smaller id is in routes
 }
 
 // NewRequests returns an empty table of at most limit requests.
@@ -24,7 +24,7 @@ func NewRequests[Route any](limit int) *Requests[Route] {
 	return &Requests[Route]{max: limit, routes: make(map[effects.Request]Route), oldest: 1}
 }
 
-// Add inserts a request and returns its id. If the table was full, evicted is true and old is the route of the request
+// Add inserts a request and returns the id. If the table was full, evicted is true and old is the route of the request
 // that was dropped.
 func (r *Requests[Route]) Add(route Route) (id effects.Request, old Route, evicted bool) {
 	r.mu.Lock()
@@ -47,7 +47,7 @@ func (r *Requests[Route]) evictOldest() Route {
 	}
 }
 
-// Take removes a request, so that it cannot be answered again, and returns the route to its peer.
+// Take removes a request, so that a second answer is impossible, and returns the route to the peer.
 func (r *Requests[Route]) Take(id effects.Request) (Route, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

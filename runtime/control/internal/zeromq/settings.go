@@ -8,14 +8,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// OrDefault sets a field that is zero to its default.
+// OrDefault sets a field that is zero to the default.
 func OrDefault[T int | time.Duration](field *T, value T) {
 	if *field == 0 {
 		*field = value
 	}
 }
 
-// A Number is a numeric setting with its bounds.
+// A Number is a numeric setting with bounds.
 type Number struct {
 	Name            string
 	Value, Min, Max int
@@ -27,7 +27,7 @@ type Duration struct {
 	Value time.Duration
 }
 
-// Check returns an error for the first setting that is out of its bounds.
+// Check returns an error for the first setting that is out of bounds.
 func Check(numbers []Number, durations []Duration) error {
 	for _, f := range numbers {
 		if f.Value < f.Min || f.Value > f.Max {
@@ -48,7 +48,7 @@ func Check(numbers []Number, durations []Duration) error {
 	return nil
 }
 
-// AtLeast returns an error if a setting is smaller than needs; because names the setting that needs it.
+// AtLeast returns an error if a setting is smaller than needs; because names the setting with that need.
 func AtLeast(name string, value int, needs int, because string) error {
 	if value >= needs {
 		return nil

@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// KeyFiles names the files of a certificate authority, and of a certificate for 127.0.0.1 that it signed, with its key.
+// KeyFiles names the files of a certificate authority, and of a certificate for 127.0.0.1 that the authority signed,
+// with the key.
 type KeyFiles struct{ CA, Cert, Key string }
 
-// NewKeyFiles makes a new authority with one certificate.
+// NewKeyFiles makes a new authority with a certificate.
 func NewKeyFiles(t testing.TB) KeyFiles {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +54,7 @@ func write(file, kind string, der []byte) error {
 }
 
 // StartEncrypted starts a server that speaks only TLS, with these files, and requires client certificates of the same
-// authority. Do, Follow and Lead cannot reach it.
+// authority. Do, Follow and Lead cannot reach the server.
 func StartEncrypted(t testing.TB, r KeyFiles) *Server {
 	t.Helper()
 	return start(t, func(port uint16) []string {

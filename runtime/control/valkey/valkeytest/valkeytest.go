@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/valkey/server"
 )
 
-// A Server is a server process. It keeps its port reserved while it is down; its data are lost with the process.
+// A Server is a server process. The port stays reserved while the server is down; the data are lost with the process.
 type Server struct {
 	t    testing.TB
 	port *reserve.Port
@@ -22,13 +22,14 @@ type Server struct {
 	run  *exec.Cmd
 }
 
-// Start starts a server that ends with the test, with additional arguments, and returns when it accepts connections.
+// Start starts a server that ends with the test, with additional arguments, and returns when the server accepts
+// connections.
 func Start(t testing.TB, more ...string) *Server {
 	t.Helper()
 	return start(t, func(uint16) []string { return more })
 }
 
-// start starts a server whose arguments may name its port.
+// start starts a server with arguments that may name the port.
 func start(t testing.TB, more func(port uint16) []string) *Server {
 	t.Helper()
 	port, err := reserve.Open("127.0.0.1")
@@ -50,7 +51,7 @@ func (s *Server) Port() uint16 { return s.port.Addr().Port }
 // Addr returns the server's address as host:port.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(int(s.Port())) }
 
-// Restart starts the server again after a Kill, without its data.
+// Restart starts the server again after a Kill, without data.
 func (s *Server) Restart() {
 	s.t.Helper()
 	path, name, err := server.Find()
@@ -84,7 +85,7 @@ func (s *Server) Restart() {
 	}()
 }
 
-// Kill ends the server at once; its data are lost.
+// Kill ends the server at once; the data are lost.
 func (s *Server) Kill() {
 	if s.run != nil {
 		_ = s.run.Process.Kill()
@@ -93,7 +94,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// Do sends a command and returns the first line of the reply without its type byte.
+// Do sends a command and returns the first line of the reply without the type byte.
 func (s *Server) Do(words ...string) string {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.Addr())
@@ -111,7 +112,7 @@ func (s *Server) Do(words ...string) string {
 	return strings.TrimSpace(line[1:])
 }
 
-// Follow makes the server a replica of another one, and returns when it has its data.
+// Follow makes the server a replica of another server, and returns when all data have arrived.
 func (s *Server) Follow(of *Server) {
 	s.t.Helper()
 	s.Do("REPLICAOF", "127.0.0.1", strconv.Itoa(int(of.Port())))
@@ -119,7 +120,7 @@ func (s *Server) Follow(of *Server) {
 	}
 }
 
-// Lead ends Follow: the server continues as a primary with the data that it has.
+// Lead ends Follow: the server continues as a primary with the present data.
 func (s *Server) Lead() {
 	s.t.Helper()
 	s.Do("REPLICAOF", "NO", "ONE")

@@ -15,10 +15,10 @@ const (
 	pong  = "PONG"
 )
 
-// contextMax is the longest context of a PING, which its PONG repeats.
+// contextMax is the longest context of a PING, which the PONG repeats.
 const contextMax = 16
 
-// command is one command: its name and the data after it.
+// command holds the name of a command and the data after the name.
 type command struct {
 	name string
 	data []byte
@@ -69,7 +69,7 @@ func property(name, value string) []byte {
 	return append(b, value...)
 }
 
-// ReadReady reads a peer's half of the handshake and returns the type of its socket.
+// ReadReady reads a peer's half of the handshake and returns the type of the peer's socket.
 func ReadReady(r io.Reader) (socketType string, err error) {
 	f, err := readFrame(r, new([9]byte))
 	if err != nil {

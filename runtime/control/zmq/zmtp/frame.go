@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// The bits of a frame's first byte. The other bits are reserved and must be zero.
+// The bits of a frame's first byte. The remaining bits are reserved and must be zero.
 const (
 	flagMore    = 1
 	flagLong    = 2
@@ -18,7 +18,7 @@ type frame struct {
 	more, command bool
 }
 
-// AppendFrame appends one frame of a message.
+// AppendFrame appends a frame of a message.
 func AppendFrame(b, body []byte, more bool) []byte {
 	flags := byte(0)
 	if more {
@@ -34,7 +34,8 @@ func appendHead(b []byte, flags byte, size int) []byte {
 	return binary.BigEndian.AppendUint64(append(b, flags|flagLong), uint64(size))
 }
 
-// readFrame reads the head of a frame. The error is io.EOF only if the peer ended the connection before its first byte.
+// readFrame reads the head of a frame. The error is io.EOF only if the peer ended the connection before the first
+// byte.
 func readFrame(r io.Reader, buf *[9]byte) (frame, error) {
 	if _, err := io.ReadFull(r, buf[:1]); err != nil {
 		return frame{}, err

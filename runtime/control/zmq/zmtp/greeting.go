@@ -30,7 +30,7 @@ func AppendGreeting(b []byte) []byte {
 	return append(b, g[:]...)
 }
 
-// ReadGreeting reads a peer's greeting. pings says whether the peer is certain to understand PING, which is so if its
+// ReadGreeting reads a peer's greeting. pings says whether the peer is certain to understand PING, which is so if the
 // minor version is 1 or more.
 func ReadGreeting(r io.Reader) (pings bool, err error) {
 	var g [GreetingBytes]byte

@@ -10,9 +10,9 @@ import (
 // ErrSocketType is wrapped by the error for a peer that speaks the protocol as a socket of an unsuitable type.
 var ErrSocketType = errors.New("the wrong type of socket")
 
-// Handshake exchanges greetings and READY commands, as a socket of type ours with a peer whose type must be one of
-// theirs. say is called with the bytes to send. Handshake reads one greeting and at most one command from r. pings says
-// whether the peer is certain to understand PING.
+// Handshake exchanges greetings and READY commands, as a socket of type ours with a peer of a type in theirs. say is
+// called with the bytes to send. Handshake reads a greeting and at most one command from r. pings says whether the
+// peer is certain to understand PING.
 func Handshake(r io.Reader, say func(wire []byte), ours string, theirs []string) (pings bool, err error) {
 	say(AppendGreeting(nil))
 	if pings, err = ReadGreeting(r); err != nil {

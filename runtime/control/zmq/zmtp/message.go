@@ -6,17 +6,17 @@ import (
 	"io"
 )
 
-// Limits bound the memory and work that one connection can cause its reader.
+// Limits bound the memory and work that a connection can cause the reader.
 type Limits struct {
-	// Frames and Bytes bound one message. Empty frames count as frames.
+	// Frames and Bytes bound a message. Empty frames count as frames.
 	Frames int
 	Bytes  int
-	// Skip bounds the bytes of one message, frame heads included, that are read only to find its end. A message that goes
-	// on beyond that fails with ErrUnbounded.
+	// Skip bounds the bytes of a message, frame heads included, that are read only to find the end. A message that
+	// goes on beyond that fails with ErrUnbounded.
 	Skip int
 }
 
-// Fault says why a Message lacks a part of what its sender put there.
+// Fault says why a Message lacks a part of what the sender put there.
 type Fault uint8
 
 // Faults of a message.
@@ -27,31 +27,30 @@ const (
 	NoRoom              // the Reader's Take refused
 )
 
-// A Message is one message of a peer. The caller may keep Frames. If Fault is not Whole, Frames holds only the first
-// frames, those that fit the limits.
+// A Message is a message of a peer. The caller may keep Frames. If Fault is not Whole, Frames holds only the first
+// frames, which fit the limits.
 type Message struct {
 	Frames [][]byte
 	Fault  Fault
-	Size   uint64 // bytes of all its frames, including the skipped ones
+	Size   uint64 // bytes of all frames, including skipped frames
 }
 
 // ErrUnbounded says that a message had no end within the limits.
 var ErrUnbounded = errors.New("a message without end")
 
-// freeBytes is how much of a message is allocated at once without asking ReserveBytes. Memory beyond that is allocated
-// as bytes arrive, so that a length that is only claimed costs nothing.
+// freeBytes limits the bytes of a message that are allocated at once without asking ReserveBytes. Memory beyond that
+// is allocated as bytes arrive, so that a length that is only claimed costs nothing.
 const freeBytes = 16 << 10
 
-// A Reader reads the messages of one connection after its handshake.
+// A Reader reads the messages of a connection after the handshake.
 type Reader struct {
 	R      io.Reader // buffered
 	Limits Limits
-	// ReserveBytes, if set, is asked before memory is allocated for a message that is not small; if it returns false the
-	// message has the fault NoRoom. ReleaseBytes is called when the message is over: when Next is called again, or
-	// Release.
+	// ReserveBytes, if set, is asked before memory is allocated for a message that is not small; on false the message
+	// has the fault NoRoom. ReleaseBytes is called when the message is over: when Next is called again, or Release.
 	ReserveBytes func(bytes int) bool
 	ReleaseBytes func(bytes int)
-	// OnStart and OnEnd, if set, are called when the first byte of a message was read, and when its last one was.
+	// OnStart and OnEnd, if set, are called when the first byte of a message was read, and after the last byte.
 	OnStart func()
 	OnEnd   func()
 	// SendPong, if set, is called with the bytes that answer a PING.
@@ -114,7 +113,7 @@ func (r *Reader) Next() (Message, error) {
 	}
 }
 
-// Release returns the reserved memory of the newest message. It may be called repeatedly.
+// Release returns the reserved memory of the newest message. Release may be called repeatedly.
 func (r *Reader) Release() {
 	if r.taken > 0 {
 		r.ReleaseBytes(r.taken)
@@ -128,7 +127,7 @@ func call(f func()) {
 	}
 }
 
-// checkLimits returns the fault of a message whose next frame has just been counted in its size.
+// checkLimits returns the fault of a message after the next frame was counted in the size.
 func (r *Reader) checkLimits(m *Message) Fault {
 	switch {
 	case len(m.Frames) >= r.Limits.Frames:
@@ -139,7 +138,7 @@ func (r *Reader) checkLimits(m *Message) Fault {
 	return Whole
 }
 
-// readBody appends a frame of size bytes, or as much of it as memory was granted for. Then left bytes are still to be
+// readBody appends a frame of size bytes, or as many bytes as memory was granted for. Then left bytes are still to be
 // skipped.
 func (r *Reader) readBody(m *Message, size uint64) (left uint64, err error) {
 	body := make([]byte, min(size, uint64(r.free)))

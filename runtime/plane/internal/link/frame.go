@@ -76,8 +76,8 @@ func (w *Welcome) Prove(h *Hello, token identity.Token) [16]byte {
 }
 
 // TransferRequest is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the
-// initiator's page; Pairs[i].Remote.Index and Generation name the target's page. Both have Local.Length bytes. In a
-// push that gathers (KindGather), Gather has the initiator's pages instead.
+// initiator's page; Pairs[i].Remote.Index and Generation name the target's page. Both pages have Local.Length bytes.
+// In a push that gathers (KindGather), Gather has the initiator's pages instead.
 type TransferRequest struct {
 	Transfer uint64
 	Slot     uint32 // of the transfer's permit; zero in reads, and on planes without permits

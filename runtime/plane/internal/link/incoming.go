@@ -20,7 +20,7 @@ import (
 type Incoming struct {
 	plane    *Plane
 	conn     net.Conn
-	address  netip.Prefix // the address of the peer; none on shm
+	address  netip.Prefix // the address of the peer; not valid on shm
 	out      *outbox
 	receiver Receiver
 	hello    Hello
@@ -29,7 +29,7 @@ type Incoming struct {
 	number      uint64           // counts incoming links
 	changed     sync.Cond        // signalled when lastRequest, lost or storing changes
 	lastRequest uint64           // number of the newest push or read
-	pushes      map[uint64]*Push // not ended; with servedReads and landings at most Bounds.Transfers
+	pushes      map[uint64]*Push // not ended; together with servedReads and landings at most Bounds.Transfers
 	servedReads map[uint64]*ServedRead
 	landings    int // posted as Landed, not confirmed
 	pages       int // pages of all pushes, reads and landings
@@ -46,11 +46,11 @@ func (in *Incoming) Receiver() Receiver { return in.receiver }
 // Fail ends the link.
 func (in *Incoming) Fail() { _ = in.conn.Close() }
 
-// handle serves one accepted connection until it ends. The door closes the connection when handle returns.
+// handle serves an accepted connection until the connection ends. The door closes the connection when handle returns.
 func (p *Plane) handle(accepted *door.Conn) error {
 	err := p.handshake(accepted)
-	if p.ctx.Err() != nil { // This process is closing the plane.
-		return nil // We are the ones who end.
+	if p.ctx.Err() != nil {
+		return nil // This process is closing the plane, so the error says nothing about the peer.
 	}
 	return err
 }
@@ -80,7 +80,8 @@ func (p *Plane) handshake(accepted *door.Conn) error {
 	in := &Incoming{
 		plane: p, conn: conn, address: accepted.Address, hello: hello,
 		pushes: map[uint64]*Push{}, servedReads: map[uint64]*ServedRead{},
-		// One done for each push or read, including ended ones whose done the peer has not read yet.
+		// One done frame for each push or read, including done frames of ended requests that the peer has not read
+		// yet.
 		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
 	in.changed.L = &p.mu
@@ -103,16 +104,16 @@ func (p *Plane) handshake(accepted *door.Conn) error {
 	return in.serve(writeErr)
 }
 
-// keepProven makes the door keep a connection whose peer has proven its identity: even when it is idle, it is never
-// closed in favour of another one.
+// keepProven makes the door keep a connection after the peer has proven its identity: even an idle connection is then
+// never closed in favour of a new connection.
 func keepProven(accepted *door.Conn) {
 	accepted.MarkKnown()
 	accepted.AddWork(1)
 }
 
-// authenticate checks that a hello comes from the peer that it names: that the sender has the token which our machine
-// gave to that peer alone, and that it addresses this incarnation of ours. From then on the link belongs to that
-// peer, whatever is sent on it.
+// authenticate checks that a hello comes from the peer that the hello names: that the sender has the token which our
+// machine gave to that peer alone, and that the hello addresses this incarnation of ours (M2). From then on the link
+// belongs to that peer, whatever is sent on the link.
 func (p *Plane) authenticate(kind Kind, h *Hello) (effects.Code, error) {
 	if !identity.OneLife(h.To, p.env.Incarnation) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.To[:4], p.env.Incarnation[:4])
@@ -156,7 +157,7 @@ func (p *Plane) register(in *Incoming, files []*os.File) (effects.Code, error) {
 	return code, err
 }
 
-// joinStream passes the connection of a stream to its link.
+// joinStream passes the connection of a stream to the link of that stream.
 func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
 	conn := accepted.Conn
 	if code, err := p.authenticate(KindJoin, hello); code != effects.OK {
@@ -169,8 +170,8 @@ func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
 		return fmt.Errorf("%w: stream of unknown session %x", ErrMalformed, hello.Session)
 	}
 	keepProven(accepted)
-	// The initiator waits for this message: until the door has marked the stream as known, it may have to give way to
-	// strangers.
+	// The initiator waits for this message: until the door has marked the stream as known, the stream may have to give
+	// way to strangers.
 	if _, err := conn.Write(AppendJoined(nil)); err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
 	return p.medium.ServeStream(in, conn)
 }
 
-// serve runs the link until its connection ends. If err is set, it ends the link at once.
+// serve runs the link until the connection ends. If err is set, the link ends at once.
 func (in *Incoming) serve(err error) error {
 	var writer sync.WaitGroup
 	writer.Go(in.out.run)
@@ -193,8 +194,8 @@ func (in *Incoming) serve(err error) error {
 	return in.end(err)
 }
 
-// readBytes is how much of a peer's requests one read call takes: a header and a few pairs, so that a small request
-// needs no second call.
+// readBytes is the number of bytes of a peer's requests that one read call takes: a header and a few pairs, so that a
+// small request needs no second call.
 const readBytes = 4 << 10
 
 func (in *Incoming) read() error {
@@ -239,8 +240,8 @@ func (in *Incoming) read() error {
 	}
 }
 
-// advance records the number of a peer's newest request. It fails unless the number is larger than all before it. The
-// caller holds the plane's mutex, also for sendDone.
+// advance records the number of a peer's newest request, and fails unless the number is larger than the number of
+// every earlier request. The caller holds the plane's mutex, also for sendDone.
 func (in *Incoming) advance(number uint64) error {
 	if number <= in.lastRequest {
 		return fmt.Errorf("%w: transfer %d after %d; numbers only grow", ErrMalformed, number, in.lastRequest)
@@ -270,8 +271,8 @@ func (in *Incoming) cancel(number uint64) {
 	}
 }
 
-// end takes the link down. When LinkLost is posted, nothing of the link runs any more. It returns err, or nil if err
-// only means that the peer closed in the normal way.
+// endLink takes the link down. When LinkLost is posted, nothing of the link runs any more. The result is err, or nil
+// if err only means that the peer closed in the normal way.
 func (in *Incoming) end(err error) error {
 	p := in.plane
 	p.mu.Lock()
@@ -293,7 +294,7 @@ func (in *Incoming) end(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.incoming, in.hello.Session)
-	// Otherwise another link of that peer, of this plane or another, still serves it.
+	// If a link of any plane still serves that peer, the peer is not lost.
 	if p.env.Pool.RemoveLink(in.hello.From) {
 		p.post(&effects.LinkLost{Peer: in.hello.From})
 	}
@@ -309,8 +310,8 @@ func (in *Incoming) WaitIdle() {
 	}
 }
 
-// FindPush waits until the peer has requested the push with that number, and returns it; it returns nil if that push
-// has ended or was refused. It reports false if the link ends first.
+// FindPush waits until the peer has requested the push with that number, and returns the push, or nil if that push has
+// ended or was refused. The second result is false if the link ends first.
 func (in *Incoming) FindPush(number uint64) (*Push, bool) {
 	in.plane.mu.Lock()
 	defer in.plane.mu.Unlock()

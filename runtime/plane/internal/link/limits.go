@@ -2,15 +2,16 @@ package link
 
 import "fmt"
 
-// maxLinksPerPeer is how many links one peer may have: one, and some that have ended without our noticing yet.
+// maxLinksPerPeer is the number of links that a peer may have: the current link, and some links that have ended
+// without our noticing yet.
 const maxLinksPerPeer = 4
 
-// addressReserve is the fraction (1/addressReserve) of the links that one address leaves to other addresses. Limits
-// by peer are not enough, because a host can create any number of peers, each with a token of its own.
+// addressReserve is the divisor for the part of the links that a single address leaves free for the rest. Limits by
+// peer are not enough, because a host can create any number of peers, each with its own token.
 const addressReserve = 8
 
-// checkLinkLimits returns an error if there is no room for one more link: because of the limit for all links, for
-// links of one peer or for links of one address. The caller holds the plane's mutex.
+// checkLinkLimits returns an error if there is no room for another link: because of the limit for all links, for the
+// links of a peer or for the links of an address. The caller holds the plane's mutex.
 func (p *Plane) checkLinkLimits(in *Incoming) error {
 	var oldest *Incoming
 	own, near, most := 0, 0, p.env.Bounds.Links
@@ -27,7 +28,7 @@ func (p *Plane) checkLinkLimits(in *Incoming) error {
 	}
 	switch {
 	case own >= maxLinksPerPeer:
-		oldest.Fail() // An honest peer gets in when it tries again.
+		oldest.Fail() // An honest peer is admitted at the next attempt.
 		return fmt.Errorf("this peer has %d links already; the oldest is ended", own)
 	case len(p.incoming) >= most:
 		return fmt.Errorf("%d peers are linked; raise tables.peers", len(p.incoming))
@@ -37,9 +38,10 @@ func (p *Plane) checkLinkLimits(in *Incoming) error {
 	return nil
 }
 
-// atLimit reports whether the peer would have more in flight than it may, if it had so many pages more. Unconfirmed
-// landings count, because each one has an event in the machine's mailbox, which a peer could otherwise fill with
-// pushes that it requests and cancels. Pages count, because a read may name one page any number of times.
+// atLimit reports whether the peer would have more in flight than the limits allow, if another request with so many
+// pages were admitted. Unconfirmed landings count, because each unconfirmed landing has an event in the machine's
+// mailbox, which a peer could otherwise fill by requesting and cancelling pushes. Pages count, because a read may name
+// the same page any number of times.
 func (in *Incoming) atLimit(pages int) bool {
 	b := in.plane.env.Bounds
 	return len(in.pushes)+len(in.servedReads)+in.landings >= b.Transfers ||

@@ -9,12 +9,12 @@ import (
 )
 
 // An outbox writes frames to a connection in order, so that no goroutine that holds the plane's mutex waits for a
-// peer. A small frame that finds the outbox empty is written at once, as far as the kernel takes it. A goroutine
-// writes the rest of it and all other frames.
+// peer. A small frame that finds the outbox empty is written at once, as far as the kernel takes the bytes. A
+// goroutine writes the rest of that frame and all further frames.
 type outbox struct {
 	conn  net.Conn
-	stall time.Duration // how long one write may take
-	// writeNow writes as much as the kernel takes at once. If it fails, the goroutine will meet the same error.
+	stall time.Duration // how long a write may take
+	// writeNow writes as much as the kernel takes at once. If the write fails, the goroutine will meet the same error.
 	writeNow func(b []byte) (n int)
 
 	mu      sync.Mutex
@@ -29,8 +29,8 @@ type outbox struct {
 // meanwhile.
 const maxImmediateBytes = 4 << 10
 
-// A queuedFrame is one frame to be written. If before is set, it is called right before the write and decides whether
-// the frame is written at all. If after is set, it is called when the frame has been written.
+// A queuedFrame is a frame to be written. If shouldWrite is set, it is called right before the write and decides
+// whether the frame is written at all. If onWritten is set, it is called when the frame has been written.
 type queuedFrame struct {
 	frame  []byte
 	before func() bool
@@ -44,17 +44,17 @@ func newOutbox(conn net.Conn, limit int, stall time.Duration) *outbox {
 	return o
 }
 
-// sendState says how far a frame has come when put returns.
+// sendState says how far the sending of a frame has come when the call that queues the frame returns.
 type sendState uint8
 
 const (
 	queued     sendState = iota
-	partlySent           // some of it has been written; the rest follows without a call of before
-	sent                 // all of it has been written; the caller must call after
+	partlySent           // some bytes have been written; the rest follows without a call of shouldWrite
+	sent                 // all bytes have been written; the caller must call onWritten
 )
 
-// put writes a frame or queues it. It fails if the outbox is closed or full. A frame that can be written at once is
-// written without a call of before, so the caller must have checked the same condition.
+// put writes or queues a frame. The result is false if the outbox is closed or full. A frame that can be written at
+// once is written without a call of shouldWrite, so the caller must have checked the same condition.
 func (o *outbox) put(it queuedFrame) (how sendState, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

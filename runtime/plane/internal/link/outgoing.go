@@ -21,7 +21,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An Outgoing is a link that this node has opened in order to push to a peer and to read from it.
+// An Outgoing is a link that this node has opened in order to push to a peer and to read from the peer.
 type Outgoing struct {
 	plane   *Plane
 	id      effects.Link
@@ -45,7 +45,7 @@ type Outgoing struct {
 // Hello returns the hello that was sent to the peer.
 func (o *Outgoing) Hello() Hello { return o.hello }
 
-// ProvenHello returns the first frame of a connection of the link, with its proof.
+// ProvenHello returns the first frame of a connection of the link, with the proof.
 func (o *Outgoing) ProvenHello(kind Kind) Hello {
 	h := o.hello
 	h.Proof = h.Prove(kind, o.token)
@@ -122,12 +122,12 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 	o.serve()
 }
 
-// ErrOtherHost says that the peer is on another host, which this kind of plane cannot reach. It is not worth a
+// ErrOtherHost says that the peer is on another host, which this kind of plane cannot reach. The error is not worth a
 // warning, because another plane reaches the peer.
 var ErrOtherHost = errors.New("the peer is on another host; use another plane")
 
-// logImportFailure logs why a link to a peer could not be opened. It warns unless this node ended the attempt itself
-// or the peer is outside of this plane's reach.
+// logImportFailure logs why a link to a peer could not be opened: as a warning, unless this node ended the attempt or
+// the peer is outside of this plane's reach.
 func (p *Plane) logImportFailure(peer effects.Incarnation, blob []byte, code effects.Code, err error) {
 	if code == effects.Closed || errors.Is(err, ErrOtherHost) {
 		p.log.Debug("no link to a peer", "err", err)
@@ -154,7 +154,7 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 	o := &Outgoing{
 		plane: p, conn: conn, transfers: map[uint64]*Transfer{},
 		token: token, hello: Hello{From: us, To: peer, Buffer: p.env.Pool.Buffer()},
-		// Each transfer has at most its push and its cancel in the outbox.
+		// Each transfer has at most a push and a cancel in the outbox.
 		out: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
 	o.changed.L = &p.mu
@@ -178,8 +178,8 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 	return o, nil
 }
 
-// handshake sends a hello and reads the welcome. The returned files were passed beside the welcome; the caller closes
-// them, even if an error is returned.
+// performHandshake sends a hello and reads the welcome. The returned files were passed beside the welcome; the caller
+// closes the files, even if an error is returned.
 func (o *Outgoing) handshake() (files []*os.File, err error) {
 	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.Handshake)); err != nil {
 		return nil, err
@@ -216,7 +216,7 @@ func (o *Outgoing) handshake() (files []*os.File, err error) {
 	return files, o.conn.SetDeadline(time.Time{})
 }
 
-// serve runs the link until its connection ends.
+// serve runs the link until the connection ends.
 func (o *Outgoing) serve() {
 	var writer sync.WaitGroup
 	writer.Go(o.out.run)
@@ -265,7 +265,7 @@ func (o *Outgoing) read() error {
 	}
 }
 
-// end reports the end of the link to the machine. It is called when nothing of the link runs any more.
+// endLink reports the end of the link to the machine, when nothing of the link runs any more.
 func (o *Outgoing) end(err error) {
 	p := o.plane
 	p.mu.Lock()
@@ -290,7 +290,7 @@ func (o *Outgoing) end(err error) {
 }
 
 // endLogLevel returns the level at which the end of a link is logged. A peer that closes between two frames with
-// nothing in progress has left in the normal way; any other end means that the peer was lost.
+// nothing in progress has left in the normal way; any different end means that the peer was lost.
 func endLogLevel(err error, inProgress int) slog.Level {
 	if inProgress == 0 && errors.Is(err, io.EOF) {
 		return slog.LevelInfo

@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// The codes that a peer may use about what we requested. All other codes describe our own doing (our deadline, our
-// cancel, our links); if a peer sends one, it counts as Refused. An owner sends PeerLost when its stream to us has
-// stalled; its link ends with that.
+// The codes that a peer may use in answers to our requests. The remaining codes describe what this process did (our
+// deadline, our cancel, our links); if a peer sends such a code, the code counts as Refused. An owner sends PeerLost
+// when its stream to us has stalled; the link ends with that.
 var (
 	welcomeCodes = []effects.Code{effects.OK, effects.Refused, effects.Stale, effects.TooMany}
 	doneCodes    = []effects.Code{
@@ -17,7 +17,7 @@ var (
 	}
 )
 
-// allowedCode returns code if it is one of allowed, and Refused otherwise.
+// allowedCode returns code if allowed contains the code, and Refused otherwise.
 func allowedCode(code effects.Code, allowed []effects.Code) effects.Code {
 	if slices.Contains(allowed, code) {
 		return code

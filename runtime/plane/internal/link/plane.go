@@ -15,7 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Plane implements plane.Plane over a Medium.
+// A Plane implements plane.Plane with a Medium that moves the bytes.
 type Plane struct {
 	name       string
 	env        plane.Env
@@ -45,14 +45,14 @@ type Plane struct {
 	landings     map[effects.Landing]*Push // posted as Landed, not confirmed
 }
 
-// Config is what a medium's package passes to Open.
+// Config has the parameters that a medium's package passes to Open.
 type Config struct {
 	Name       string
 	Env        plane.Env // completed
 	Medium     Medium
 	Listener   net.Listener // owned by the Plane after Open
 	Address    string       // the address that peers dial
-	MaxStreams int          // connections of one link beside its first
+	MaxStreams int          // connections of a link beside the first
 }
 
 // Open starts a plane that accepts peers on the listener.
@@ -84,9 +84,10 @@ func (p *Plane) Blob() []byte { return p.blob }
 
 func (p *Plane) post(ev effects.Event) { p.env.Sink.Post(ev) }
 
-// admission limits the connections of peers: to what their links need, but to at most a quarter of the files that the
-// process may open. A peer proves its identity in its first frame. Until then it is a stranger, and its connection
-// may be closed in favour of another one. A proven connection is never closed in favour of an unproven one.
+// admission limits the connections of peers to the number that their links need, and to at most a quarter of the files
+// that the process may open. A peer proves its identity in the first frame. Until then the peer is a stranger, and the
+// connection may be closed in favour of a new connection. A connection with a proven peer is never closed in favour of
+// a stranger.
 func admission(c Config) door.Config {
 	b := c.Env.Bounds
 	total := b.Links * (c.MaxStreams + 1)
@@ -122,7 +123,7 @@ func (p *Plane) Close(ctx context.Context) error {
 		}
 		p.mu.Unlock()
 		go func() {
-			_ = p.door.Close(context.Background()) // Closing a listener fails only if it is closed already.
+			_ = p.door.Close(context.Background()) // Closing a listener fails only if the listener is closed already.
 			p.wg.Wait()
 			p.limitedLog.End()
 			p.medium.Close()

@@ -2,7 +2,7 @@ package link
 
 import "github.com/kvferry/kvferry/effects"
 
-// progress records how far a batch has come that a peer requested. It is used under the plane's mutex.
+// progress records how far a batch has come that a peer requested. All methods are called under the plane's mutex.
 type progress struct {
 	begun, whole   []bool // for each pair
 	remaining      int    // pairs that are not whole
@@ -15,7 +15,7 @@ func newProgress(pairs int) progress {
 	return progress{begun: make([]bool, pairs), whole: make([]bool, pairs), remaining: pairs}
 }
 
-// begin reports whether pair i is still wanted and has not been begun, and marks it as begun.
+// beginPair reports whether pair i is still wanted and has not been begun, and marks the pair as begun.
 func (p *progress) begin(i int) bool {
 	if p.stopped || p.ended || p.begun[i] {
 		return false
@@ -25,8 +25,8 @@ func (p *progress) begin(i int) bool {
 	return true
 }
 
-// end records that pair i is no longer being moved. If the code is OK, the pair is whole; otherwise no further pair
-// begins.
+// endPair records that pair i is no longer being moved. If the code is OK, the pair is whole; otherwise no further
+// pair begins.
 func (p *progress) end(i int, code effects.Code) {
 	p.moving--
 	if code != effects.OK {
@@ -37,14 +37,15 @@ func (p *progress) end(i int, code effects.Code) {
 	p.remaining--
 }
 
-// stop lets no further pair begin. The first code given is kept as the reason.
+// stopBatch lets no further pair begin. The first code given is kept as the reason.
 func (p *progress) stop(code effects.Code) {
 	if !p.stopped {
 		p.stopped, p.code = true, code
 	}
 }
 
-// finish reports, once, that the batch has ended: all pairs are whole, or it has stopped and no pair is being moved.
+// finishOnce reports, once, that the batch has ended: all pairs are whole, or the batch has stopped and no pair is
+// being moved.
 func (p *progress) finish() bool {
 	if p.ended || p.moving > 0 || p.remaining > 0 && !p.stopped {
 		return false

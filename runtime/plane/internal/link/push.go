@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Push is one batch that a peer pushes to us and that the pool has admitted. Its states:
+// A Push is a batch that a peer pushes to us and that the pool has admitted. The states are:
 //
 //   - open: pages are stored
 //   - stopped: after the first failure or a cancel; no further page is begun
@@ -27,7 +27,7 @@ type Push struct {
 // Number returns the number of the push.
 func (p *Push) Number() uint64 { return p.number }
 
-// Pairs returns the pages to store: Local at the peer, Remote here. They must not be changed.
+// Pairs returns the pages to store: Local at the peer, Remote in this process. The slice must not be changed.
 func (p *Push) Pairs() []effects.Pair { return p.pairs }
 
 // Pieces returns the parts of which the page of pair i consists at the peer, in the order of the page.
@@ -39,7 +39,7 @@ const (
 	smallBytes = 64 << 10
 )
 
-// Small reports whether storing the push takes less time than waking another goroutine for it.
+// Small reports whether storing the push takes less time than waking another goroutine.
 func (p *Push) Small() bool { return p.small }
 
 func isSmall(pairs []effects.Pair) bool {
@@ -53,7 +53,7 @@ func isSmall(pairs []effects.Pair) bool {
 // Permit identifies the peer's permission to copy: the slot of its permit, and the transfer's number.
 func (p *Push) Permit() (slot uint32, number uint64) { return p.slot, p.number }
 
-// Claim returns the claim on the pages to store into. It may be used between Begin and End only.
+// Claim returns the claim on the pages to store into. The claim may be used between BeginPair and EndPair only.
 func (p *Push) Claim() *plane.WriteClaim { return p.claim }
 
 // acceptPush admits a push that a peer requests, or answers with the reason for refusing it.
@@ -109,7 +109,8 @@ func (in *Incoming) admitPush(a TransferRequest) (*Push, effects.Code) {
 		small: len(a.Gather.Pages) <= smallPairs && isSmall(a.Pairs), progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
-// Begin starts to store pair i. It returns false if the pair is not wanted; after true the caller must call End.
+// BeginPair starts to store pair i. The result is false if the pair is not wanted; after true the caller must call
+// EndPair.
 func (p *Push) Begin(i int) bool {
 	p.link.plane.mu.Lock()
 	defer p.link.plane.mu.Unlock()
@@ -120,10 +121,12 @@ func (p *Push) Begin(i int) bool {
 	return true
 }
 
-// End records that pair i is no longer being stored. If the code is OK the pair is whole, otherwise the push stops.
+// EndPair records that pair i is no longer being stored. If the code is OK the pair is whole, otherwise the push
+// stops.
 //
-// The machine processes the end of a small push at once, on the goroutine that stored it. It does not do so for a
-// large push, whose end takes the machine longer while the goroutine has other pages to store.
+// The machine processes the end of a small push at once, on the goroutine that stored the push. The end of a large
+// push is left to the machine's own goroutine, because that step takes longer, and the storing goroutine has more
+// pages to store.
 func (p *Push) End(i int, code effects.Code) {
 	if p.Small() {
 		p.link.plane.step.Hold()
@@ -137,7 +140,7 @@ func (p *Push) End(i int, code effects.Code) {
 	p.endIfFinished()
 }
 
-// abort ends the push soon: no further page is begun.
+// abortPush ends the push soon: no further page is begun.
 func (p *Push) abort(code effects.Code) {
 	p.stop(code)
 	p.endIfFinished()
@@ -169,7 +172,7 @@ func (p *Plane) Confirm(landing effects.Landing, code effects.Code) {
 	push.link.landings--
 	push.link.pages -= len(push.pairs)
 	if push.code != effects.OK {
-		code = push.code // Some pages are missing, whatever the machine decided about the others.
+		code = push.code // Some pages are missing, whatever the machine decided about the rest.
 	}
 	push.link.sendDone(push.number, code)
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Read is one batch that we read. It succeeds when all of its pages are whole and, if the peer sends them, the peer
-// has reported that every byte was under the lease when the peer read it.
+// A Read is a batch that we read. The read succeeds when all pages are whole and, if the peer sends the pages, the
+// peer has reported that every byte was under the lease when the peer read that byte (M3).
 type Read struct {
 	*Transfer
 
 	// The fields below are guarded by the plane's mutex.
-	begun     []bool // for each pair: the peer has begun to send it
+	begun     []bool // for each pair: the peer has begun to send the pair
 	missing   int    // pairs that are not whole
 	confirmed bool   // the peer has reported success, or reports nothing on this plane
 }
 
-// startRead reads pages of the peer, or requests them from it.
+// startRead reads pages of the peer, or requests the pages from the peer.
 func (o *Outgoing) startRead(t *Transfer) {
 	r := &Read{Transfer: t, begun: make([]bool, len(t.pairs)), missing: len(t.pairs)}
 	t.read = r
@@ -29,7 +29,7 @@ func (o *Outgoing) startRead(t *Transfer) {
 // Grant returns the id of the lease under which the pages are read.
 func (r *Read) Grant() effects.GrantID { return r.grant }
 
-// BeginPair records that the peer begins to send pair i. It fails if the peer has sent this pair before: bytes that
+// BeginPair records that the peer begins to send pair i, and fails if the peer has sent this pair before: bytes that
 // arrive after the read has completed would be stored into a page that may belong to another transfer by then (M3).
 func (r *Read) BeginPair(i int) error {
 	r.link.plane.mu.Lock()
@@ -41,7 +41,7 @@ func (r *Read) BeginPair(i int) error {
 	return nil
 }
 
-// PairStored records that a pair has been stored to its last byte. It must be called once for each pair.
+// PairStored records that a pair has been stored to its last byte, and must be called once for each pair.
 func (r *Read) PairStored() {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
@@ -75,7 +75,8 @@ func (r *Read) endIfComplete() {
 	}
 }
 
-// FindRead returns the read with that number, or nil if it has ended. It fails if there was never such a read.
+// FindRead returns the read with that number, or nil if the read has ended. The error says that there was never a read
+// with that number.
 func (o *Outgoing) FindRead(number uint64) (*Read, error) {
 	o.plane.mu.Lock()
 	defer o.plane.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A ServedRead is one batch that a peer reads from us and that the pool has admitted. Its states:
+// A ServedRead is a batch that a peer reads from us and that the pool has admitted. The states are:
 //
 //   - open: pages are sent
 //   - stopped: after the first failure or a cancel; no further page is begun
@@ -24,10 +24,10 @@ type ServedRead struct {
 // Number returns the number of the read.
 func (s *ServedRead) Number() uint64 { return s.number }
 
-// Pairs returns the pages to send, Local.Length bytes of each. They must not be changed.
+// Pairs returns the pages to send, Local.Length bytes of each. The slice must not be changed.
 func (s *ServedRead) Pairs() []effects.Pair { return s.pairs }
 
-// Claim returns the claim on the pages to read. It may be used between Begin and End only.
+// Claim returns the claim on the pages to read. The claim may be used between BeginPairs and EndPairs only.
 func (s *ServedRead) Claim() *plane.ReadClaim { return s.claim }
 
 // acceptRead admits a read that a peer requests, or answers with the reason for refusing it.
@@ -75,21 +75,21 @@ func (in *Incoming) admitRead(a TransferRequest, from ReadServer) (*ServedRead, 
 		progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
-// Begin starts to send so many pairs from first on, none of which may have been begun. It returns false if they are
-// not wanted; after true the caller must call End.
+// BeginPairs starts to send so many pairs from first on, none of which may have been begun. The result is false if the
+// pairs are not wanted; after true the caller must call EndPairs.
 func (s *ServedRead) Begin(first, pairs int) bool {
 	s.link.plane.mu.Lock()
 	defer s.link.plane.mu.Unlock()
 	for i := first; i < first+pairs; i++ {
 		if !s.begin(i) {
-			return false // If one pair of the read is not wanted, none is; so this was the first.
+			return false // If a pair of the read is not wanted, no pair is wanted; so this was the first pair.
 		}
 	}
 	return true
 }
 
-// End records that these pairs are no longer being sent. The first whole of them were sent completely; if the code is
-// not OK, the read stops.
+// EndPairs records that these pairs are no longer being sent. The first pairs, as many as whole says, were sent
+// completely; if the code is not OK, the read stops.
 func (s *ServedRead) End(first, pairs, whole int, code effects.Code) {
 	s.link.plane.mu.Lock()
 	defer s.link.plane.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *ServedRead) End(first, pairs, whole int, code effects.Code) {
 	s.endIfFinished()
 }
 
-// abort ends the read soon: no further page is begun.
+// abortRead ends the read soon: no further page is begun.
 func (s *ServedRead) abort(code effects.Code) {
 	s.stop(code)
 	s.endIfFinished()

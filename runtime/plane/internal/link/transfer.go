@@ -9,16 +9,16 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Transfer is one batch that we push or read. If it is a read, it has a Read. Its states:
+// A Transfer is a batch that we push or read. A transfer that reads has a Read. The states are:
 //
-//   - queued: its frame has not been sent
-//   - requested: the frame has been sent; the peer stores pages or sends them. A read without a request to the peer
-//     never is.
-//   - confirmed: of a push whose pages we send, the peer answered OK while a thread of ours was still accessing a
-//     page
-//   - ended: its permit is withdrawn and TransferDone was posted; if accesses were in progress then, Settled follows
+//   - queued: the frame of the transfer has not been sent
+//   - requested: the frame has been sent; the peer stores pages or sends pages. A read without a request to the peer
+//     is never in this state.
+//   - confirmed: only of a push of which we send the pages; the peer answered OK while a thread of ours was still
+//     accessing a page
+//   - ended: the permit is withdrawn and TransferDone was posted; if accesses were in progress then, Settled follows
 //
-// Whether a transfer is settled follows from what our own threads do. No message of the peer has a part in it.
+// Whether a transfer is settled depends on our own threads alone, and on no message of the peer (M3, M8).
 type Transfer struct {
 	link     *Outgoing
 	number   uint64 // never used for another transfer of this plane
@@ -27,7 +27,7 @@ type Transfer struct {
 	pairs    []effects.Pair
 	gather   effects.Gather // of a push: the parts that each page is gathered from
 	notAfter effects.Time
-	permits  *plane.Permits // where its permit is, in slot; nil if it has none
+	permits  *plane.Permits // the permits that include the transfer's permit, in slot; nil without a permit
 	slot     uint32
 	read     *Read // nil if this is a push
 
@@ -42,10 +42,10 @@ type Transfer struct {
 // Number returns the number of the transfer.
 func (t *Transfer) Number() uint64 { return t.number }
 
-// Pairs returns the pages to move. They must not be changed.
+// Pairs returns the pages to move. The slice must not be changed.
 func (t *Transfer) Pairs() []effects.Pair { return t.pairs }
 
-// Pieces returns the parts of which the peer's page of pair i consists here, in the order of the page.
+// Pieces returns our parts of which the peer's page of pair i consists, in the order of the page.
 func (t *Transfer) Pieces(i int) iter.Seq[effects.Piece] { return t.gather.Pieces(i, &t.pairs[i]) }
 
 // Transfer implements plane.Plane.
@@ -88,8 +88,8 @@ func (o *Outgoing) push(t *Transfer) {
 	t.sendRequest(kind, func() { o.sender.Send(t) })
 }
 
-// sendRequest sends the frame that requests the transfer, or queues it. The function after is called when the frame
-// has been sent. The caller has checked the transfer's deadline under the same hold of the plane's mutex.
+// sendRequest sends or queues the frame that requests the transfer. The function onSent is called when the frame has
+// been sent. The caller has checked the transfer's deadline under the same hold of the plane's mutex.
 func (t *Transfer) sendRequest(kind Kind, after func()) {
 	frame := appendRequest(nil, kind, TransferRequest{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs,
 		Gather: t.gather})
@@ -140,7 +140,7 @@ func (p *Plane) admit(o *Outgoing, e *effects.Transfer) effects.Code {
 	return effects.OK
 }
 
-// checkRequest is the last check before the frame is sent. It reports whether the transfer is still wanted.
+// checkRequest is the last check before the frame is sent, and reports whether the transfer is still wanted.
 func (t *Transfer) checkRequest() bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
@@ -151,8 +151,8 @@ func (t *Transfer) checkRequest() bool {
 	return t.requested
 }
 
-// Begin is the last check before this process reads so many consecutive pages of ours, or stores into them. It
-// returns false if the rest of the transfer is not wanted. After true the caller must call End or Sent.
+// BeginAccess is the last check before this process reads, or stores into, so many consecutive pages of ours. The
+// result is false if the rest of the transfer is not wanted. After true the caller must call EndAccess or EndSend.
 func (t *Transfer) Begin(pages int) bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
@@ -170,14 +170,14 @@ func (t *Transfer) Begin(pages int) bool {
 	return true
 }
 
-// End records that the access to the pages has ended.
+// EndAccess records that the access to the pages has ended.
 func (t *Transfer) End() {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
 	t.endAccess()
 }
 
-// Sent is like End, for pages of a push that have been sent to their last byte.
+// Sent ends an access like EndAccess, to pages of a push that have been sent to their last byte.
 func (t *Transfer) Sent(pages int) {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
@@ -195,9 +195,9 @@ func (t *Transfer) endAccess() {
 	}
 }
 
-// handleDone processes the peer's done message for a transfer. An honest peer sends it only after it was requested,
-// and confirms a push only when it has every page: then no page is left to begin, and a thread that is still
-// accessing one is about to end its access.
+// handleDone processes the peer's done message for a transfer. An honest peer sends the message only after the
+// transfer was requested, and confirms a push only when it has every page: then no page is left to begin, and a thread
+// that is still accessing a page is about to end that access.
 func (t *Transfer) handleDone(code effects.Code) error {
 	switch {
 	case !t.requested:
@@ -229,7 +229,8 @@ func (p *Plane) Cancel(corr effects.Corr) {
 	}
 }
 
-// stop ends the transfer on our side and notifies the peer, which would otherwise find out by the withdrawn permit.
+// stopTransfer ends the transfer on our side and notifies the peer, which would otherwise find out by the withdrawn
+// permit.
 func (t *Transfer) stop(code effects.Code) {
 	if t.ended {
 		return
@@ -242,9 +243,9 @@ func (t *Transfer) stop(code effects.Code) {
 	}
 }
 
-// finish posts TransferDone, once. The caller holds the plane's mutex.
+// finishTransfer posts TransferDone, once. The caller holds the plane's mutex.
 //
-// The withdrawal of the permit stops a target that copies by itself, wherever it is in its copies. So the transfer is
+// The withdrawal of the permit stops the copies of a target's process, at any point of a copy. So the transfer is
 // settled at once, even if that target is slow, frozen or unreachable (M3). Accesses counts this process alone.
 func (t *Transfer) finish(code effects.Code) {
 	if t.ended {

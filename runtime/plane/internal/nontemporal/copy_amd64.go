@@ -11,8 +11,8 @@ const lineBytes = 64
 
 var accelerated = cpu.X86.HasAVX2
 
-// copyPiece copies whole blocks, beginning at the first full line of dst, with the assembly loop. The bytes before
-// and after them are copied by Go's copy.
+// copyPiece copies whole blocks, beginning at the first full line of dst, with the assembly loop. Go's copy copies the
+// bytes before and after these blocks.
 func copyPiece(dst, src []byte) {
 	head := int(-uintptr(unsafe.Pointer(unsafe.SliceData(dst))) & (lineBytes - 1))
 	if len(dst) < head+blockBytes {
@@ -25,8 +25,8 @@ func copyPiece(dst, src []byte) {
 	copy(dst[head+body:], src[head+body:])
 }
 
-// copyBlocks copies n bytes, a positive multiple of blockBytes, to dst, which is aligned to lineBytes. It ends with
-// SFENCE, because nothing less orders non-temporal stores.
+// copyBlocks copies n bytes, a positive multiple of blockBytes, to dst, which is aligned to lineBytes. The loop ends
+// with SFENCE, because nothing less orders non-temporal stores.
 //
 //go:noescape
 func copyBlocks(dst, src *byte, n uintptr)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every byte is copied and none beside them changes, whatever the alignment of both ends.
+// Every byte is copied and no neighbouring byte changes, whatever the alignment of both ends.
 func TestCopyIsCopy(t *testing.T) {
 	const room = 3 * pieceBytes
 	memory := make([]byte, 2*room)

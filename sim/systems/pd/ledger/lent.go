@@ -215,7 +215,7 @@ func (or *lentOracle) lending(n *world.Node, local effects.Page) {
 			n.It(), n.ItsPage(local.Index))
 		return
 	}
-	if lent := or.w.Commands[src.Reserved-1].Pages; !hasLength(lent, local) && !or.w.Flows.Alone() {
+	if lent := or.w.Commands[src.Reserved-1].Pages; !hasLength(lent, local) && or.w.Flows.Alone() == nil {
 		or.fail(checkTransferLength, "node %d transfers %d bytes of page %d, more or fewer than its chunk has",
 			n.It(), local.Length, n.ItsPage(local.Index))
 		return

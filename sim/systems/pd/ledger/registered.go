@@ -51,12 +51,12 @@ func (*registeredOracle) listen(l *oracle.Listen[registeredOracle]) {
 	})
 	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Replying) { o.answering(e.Node, e.Request, e.Body) })
 	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Publishing) {
-		if o.w.Flows.Alone() {
+		if o.w.Flows.Alone() != nil {
 			o.published(e.Node, e.Pages)
 		}
 	})
 	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e world.Transferring) {
-		if o.w.Flows.Alone() {
+		if o.w.Flows.Alone() != nil {
 			o.transferring(e.Node, e.Transfer)
 		}
 	})
@@ -116,7 +116,7 @@ func (s *registeredLife) grantOf(operation uint64) (effects.GrantID, bool) {
 func (or *registeredOracle) published(n *world.Node, pages []effects.Page) {
 	for _, p := range pages {
 		pg := &n.Pool.Pages[p.Index]
-		pg.Reserved, pg.Last = or.w.Flows.Lender(or.w, n, p.Index), p.Generation
+		pg.Reserved, pg.Last = or.w.Flows.Alone().Lender(or.w, n, p.Index), p.Generation
 		n.Pool.Touch(p.Index)
 	}
 }
