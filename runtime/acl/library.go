@@ -68,7 +68,7 @@ func Open(o Options) (*Library, error) {
 
 // load opens one library and finds its symbols. If it lacks required ones, the Attempt says so.
 func load(name string, hidden []string) (*Library, Attempt) {
-	loaded, err := sharedlib.Open(name)
+	loaded, err := sharedlib.Load(name)
 	if err != nil {
 		return nil, Attempt{Library: name, Reason: err.Error()}
 	}

@@ -32,8 +32,8 @@ type Config struct {
 	SoC     string
 	// Rank describes this NPU in rank tables.
 	Rank comm.Rank
-	// RootInfo makes the ends meet by root info instead of a rank table. Only older libraries need it, and both ends must
-	// have the same setting.
+	// RootInfo makes the ends meet by root info instead of a rank table. Only older libraries need it, and both ends
+	// must have the same setting.
 	RootInfo bool
 	// TrafficClass and ServiceLevel mark RoCE packets; nil leaves them to HCCL.
 	TrafficClass, ServiceLevel *uint32
@@ -43,20 +43,21 @@ type Config struct {
 	Host string
 	Port uint16
 
-	// TransferTimeout is the longest time that a batch may take. Default: a little longer than NICs retry, at least 3 s.
+	// TransferTimeout is the longest time that a batch may take. Default: a little longer than NICs retry, at least 3
+	// s.
 	TransferTimeout time.Duration
-	// CancelGrace is how long a batch of a canceled transfer is awaited before its communicator is given up; default 200
-	// ms.
+	// CancelGrace is how long a batch of a canceled transfer is awaited before its communicator is given up; default
+	// 200 ms.
 	CancelGrace time.Duration
-	// PrepareTimeout bounds each of the three phases in which the ends of a communicator meet, in whole seconds; default
-	// 10 s.
+	// PrepareTimeout bounds each of the three phases in which the ends of a communicator meet, in whole seconds;
+	// default 10 s.
 	PrepareTimeout time.Duration
 	// DestroyTimeout bounds one attempt to destroy a busy communicator; default 5 s. There are twenty attempts.
 	DestroyTimeout time.Duration
 	// RebuildTries is how many communicators in a row may fail before a link is lost; default 3.
 	RebuildTries int
-	// Window is how many batches of a link are in flight; default 2. A batch has at most Descriptors descriptors (default:
-	// as many as the library accepts), and at most BatchBytes bytes (256 MiB) if it has more than one.
+	// Window is how many batches of a link are in flight; default 2. A batch has at most Descriptors descriptors
+	// (default: as many as the library accepts), and at most BatchBytes bytes (256 MiB) if it has more than one.
 	Window      int
 	Descriptors int
 	BatchBytes  uint64
@@ -149,13 +150,13 @@ func (c *Config) listen(ctx context.Context) (net.Listener, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("listen for the hccl plane on %s port %d: %w", c.Host, c.Port, err)
 	}
-	return listener, framing.Advertised(listener), nil
+	return listener, framing.AdvertisedAddress(listener), nil
 }
 
 // rules returns the bounds of each link's machine.
 func (c *Config) rules(bounds plane.Bounds) communicator.Rules {
 	return communicator.Rules{
-		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, Answer: effects.Duration(bounds.Handshake),
-		Patience: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), Grace: effects.Duration(c.CancelGrace),
+		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, AnswerTimeout: effects.Duration(bounds.HandshakeTimeout),
+		ProgressTimeout: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), Grace: effects.Duration(c.CancelGrace),
 	}
 }

@@ -18,9 +18,9 @@
 //	gone{epoch 1}                         -->  proven: nothing of epoch 1 touches a page any more
 //	offer{epoch 2}                        -->
 //
-// An outgoing carries out what the machine of a link decides, on that link's goroutine (epochs.Link). It reads the
-// clock right before it submits a batch, and compares it with NotAfter. An incoming is the target's side of a link; one
-// machine (epochs.Arrivals) decides for all inbound links.
+// An outgoing carries out what the machine of a link decides, on that link's goroutine (epochs.OutgoingLink). It reads
+// the clock right before it submits a batch, and compares it with NotAfter. An incoming is the target's side of a link;
+// one machine (epochs.IncomingLinks) decides for all inbound links.
 //
 // A communicator that was fenced is torn down (end.go): the initiator aborts the stream, destroys its end, waits as
 // long as hardware may still act, and reports whether the end is proven. If the end could not be destroyed, the

@@ -56,7 +56,7 @@ func Open(o Options) (*Library, error) {
 	opening.Lock()
 	defer opening.Unlock()
 	candidates := o.candidates()
-	resident := slices.ContainsFunc(candidates, sharedlib.Resident)
+	resident := slices.ContainsFunc(candidates, sharedlib.IsLoaded)
 	timeout, err := timeoutVariable.resolve(o.RDMATimeout, resident)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func Open(o Options) (*Library, error) {
 
 // load opens one library and finds its symbols. If it lacks those of both sequences, the Attempt says so.
 func load(name string, o Options) (*Library, Attempt) {
-	loaded, err := sharedlib.Open(name)
+	loaded, err := sharedlib.Load(name)
 	if err != nil {
 		return nil, Attempt{Library: name, Reason: err.Error()}
 	}
